@@ -1,0 +1,1 @@
+"""The jobs of a tick: each a module with ``async def run(ctx) -> JobCounts``."""

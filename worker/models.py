@@ -1,0 +1,95 @@
+"""Frozen values that pass between the rooms. No behaviour beyond small derived facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import date, datetime
+    from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class StaleEnded:
+    """One stale reservation that ``quota_expire_stale`` ended.
+
+    ``cost_nanos`` is what stays charged, ``policy`` one of estimate, partial, release.
+    """
+
+    tenant_id: str
+    policy: str
+    ended: int
+    in_tokens: int
+    out_tokens: int
+    cost_nanos: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class InboxBooked:
+    """One batch of the usage inbox: rows taken, booked by outcome, refused."""
+
+    taken: int
+    booked: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class MonthRolled:
+    """What one ``quota_roll_month`` call did to one billing month (its first day)."""
+
+    month: date
+    rows: int
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TickLease:
+    """A granted lease: its fence rises with every grant, its end is database time."""
+
+    owner: str
+    fence: int
+    expires_at: datetime
+    due_jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingCounts:
+    """One pass of the soft-warn decision: crossings logged, told, superseded."""
+
+    crossings: int
+    messages: int
+    superseded: int
+    rearmed: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxMessage:
+    """A claimed message: held until the lease of ``lease_token`` ends.
+
+    ``facts`` is the JSON text it is rendered from; ``attempt`` counts from 1;
+    ``dedupe_key`` is the same at each attempt.
+    """
+
+    message_id: int
+    lease_token: str
+    kind: str
+    channel: str
+    locale: str
+    facts: str
+    attempt: int
+    dedupe_key: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A notifier's answer. ``cause`` is one of a closed set, None when delivered.
+
+    ``detail`` is one plain line without any secret.
+    """
+
+    delivered: bool
+    retryable: bool = False
+    cause: str | None = None
+    detail: str = ""

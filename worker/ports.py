@@ -1,0 +1,131 @@
+"""What jobs ask of the outside world: Protocols of at most six methods each.
+
+``now`` goes to SQL as ``p_now``: None means the database's clock. Each method of a
+database port is one transaction of its own, and idempotent unless it says otherwise.
+Errors are those of ``worker.errors``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date, datetime
+
+    from worker.models import (
+        CrossingCounts,
+        Delivery,
+        InboxBooked,
+        MonthRolled,
+        OutboxMessage,
+        StaleEnded,
+        TickLease,
+    )
+
+
+class Ledger(Protocol):
+    """What reconcile needs of the ledger."""
+
+    async def expire_stale(self, limit: int, now: datetime | None) -> Sequence[StaleEnded]:
+        """End at most ``limit`` overdue reservations by their tenants' policies."""
+
+    async def count_overdue(self, limit: int, now: datetime | None) -> int:
+        """How many reservations are overdue, counted to at most ``limit``."""
+
+    async def book_legacy(self, limit: int, now: datetime | None) -> int:
+        """Fold in at most ``limit`` direct writes of legacy programs; returns how many."""
+
+    async def mirror_buckets(self, limit: int, now: datetime | None) -> int:
+        """Bring at most ``limit`` rows of ``rate_buckets`` up to date; returns how many."""
+
+    async def book_inbox(self, limit: int, now: datetime | None) -> InboxBooked:
+        """Settle at most ``limit`` rows of the usage inbox, oldest first."""
+
+
+class Months(Protocol):
+    """What roll_month needs."""
+
+    async def months_to_roll(self, now: datetime | None) -> Sequence[date]:
+        """First days of the months that have usage and aren't closed, oldest first."""
+
+    async def roll(self, month: date, now: datetime | None) -> MonthRolled:
+        """Recompute one open month's totals, closing it when its grace is over."""
+
+
+class Warnings(Protocol):
+    """What soft_warn needs: finding crossings and writing log and outbox rows."""
+
+    async def decide(self, limit: int, now: datetime | None) -> CrossingCounts:
+        """Log at most ``limit`` untold crossings with the messages they cause."""
+
+    async def count_untold(self, now: datetime | None) -> int:
+        """How many crossings ``decide`` would log now; changes nothing."""
+
+
+class Outbox(Protocol):
+    """What deliver needs; owned by the holder of each message's lease token."""
+
+    async def claim(
+        self, limit: int, lease_seconds: int, now: datetime | None
+    ) -> Sequence[OutboxMessage]:
+        """Lease at most ``limit`` due messages; no transaction stays open."""
+
+    async def finish(self, message: OutboxMessage, now: datetime | None) -> bool:
+        """Mark as sent; False when the lease was lost meanwhile."""
+
+    async def retry_later(
+        self, message: OutboxMessage, delivery: Delivery, wait_seconds: float, now: datetime | None
+    ) -> bool:
+        """Put back for a later attempt; False when the lease was lost meanwhile."""
+
+    async def bury(
+        self, message: OutboxMessage, delivery: Delivery, now: datetime | None
+    ) -> bool:
+        """Mark as dead with its cause; False when the lease was lost meanwhile."""
+
+    async def count_due(self, now: datetime | None) -> int:
+        """How many messages wait to be sent now; changes nothing."""
+
+
+class Notifier(Protocol):
+    """One configured channel. Never raises for a failed send: it answers."""
+
+    async def send(self, message: OutboxMessage, timeout_seconds: float) -> Delivery:
+        """Render and send one message within the time limit."""
+
+
+class Channels(Protocol):
+    """The configured channels; each adapter is imported when first asked for."""
+
+    def notifier(self, channel: str) -> Notifier:
+        """The notifier of this channel; ``KeyError`` when none is configured."""
+
+    async def close(self) -> None:
+        """Release connections that notifiers opened. Idempotent."""
+
+
+class JobRuns(Protocol):
+    """The tick's lease and the record of each job's run. Lease times are real time."""
+
+    async def begin(
+        self, owner: str, lease_seconds: int, jobs: Sequence[str], now: datetime | None
+    ) -> TickLease | None:
+        """Take the lease and say which jobs are due; None when another tick holds it."""
+
+    async def renew(self, lease: TickLease, lease_seconds: int) -> bool:
+        """Prolong the lease; False when it was lost to another owner."""
+
+    async def record(  # noqa: PLR0913 (one row's columns)
+        self,
+        lease: TickLease,
+        job: str,
+        outcome: str,
+        counts: str,
+        error: str | None,
+        duration_seconds: float,
+    ) -> None:
+        """Write how a job ended: ``done``, ``failed`` or ``unfinished``; counts as JSON."""
+
+    async def end(self, lease: TickLease) -> None:
+        """Give the lease back. Does nothing when it was lost."""
