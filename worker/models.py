@@ -44,6 +44,29 @@ class MonthRolled:
 
 
 @dataclass(frozen=True, slots=True)
+class JobSchedule:
+    """A job's slot length; ``always`` makes it due whatever ran before in its slot."""
+
+    job: str
+    interval_seconds: int
+    always: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """How a job ended: ``done``, ``unfinished`` (work is left) or ``failed``.
+
+    ``error`` is one line without any secret, None unless failed.
+    """
+
+    job: str
+    outcome: str
+    counts: dict[str, int]
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TickLease:
     """A granted lease: its fence rises with every grant, its end is database time."""
 
@@ -93,3 +116,29 @@ class Delivery:
     retryable: bool = False
     cause: str | None = None
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request for admission: who, under which id, and its estimate."""
+
+    tenant_id: str
+    request_id: str
+    in_tokens: int
+    out_tokens: int
+    cost_nanos: int
+    model: str | None = None
+    app: str | None = None
+    priority: str = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What ``quota_reserve`` answered, as far as replayed traffic needs it."""
+
+    allowed: bool
+    reason: str
+    observed_reason: str | None
+    replayed: bool
+    tier: str
+    model: str | None

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from worker.models import (
+        Ask,
         CrossingCounts,
+        Decision,
         Delivery,
         InboxBooked,
+        JobRun,
+        JobSchedule,
         MonthRolled,
         OutboxMessage,
         StaleEnded,
@@ -41,6 +45,32 @@ class Ledger(Protocol):
 
     async def book_inbox(self, limit: int, now: datetime | None) -> InboxBooked:
         """Settle at most ``limit`` rows of the usage inbox, oldest first."""
+
+
+class Traffic(Protocol):
+    """What a gateway asks of the ledger, for replays. Outcomes are the contract's words."""
+
+    async def reserve(self, ask: Ask, now: datetime | None) -> Decision:
+        """Ask for admission of one request."""
+
+    async def progress(self, ask: Ask, out_tokens: int, now: datetime | None) -> str:
+        """Tell how much was streamed; returns the outcome."""
+
+    async def settle(
+        self, ask: Ask, in_tokens: int, out_tokens: int, cost_nanos: int, now: datetime | None
+    ) -> str:
+        """Post the usage; returns the outcome."""
+
+    async def release(
+        self, ask: Ask, in_tokens: int, out_tokens: int, cost_nanos: int, now: datetime | None
+    ) -> str:
+        """Give up, stating what was consumed; returns the outcome."""
+
+    async def missing_tenants(self, tenants: Sequence[str]) -> Sequence[str]:
+        """Those of ``tenants`` that have no limits, sorted."""
+
+    async def create_tenants(self, tenants: Sequence[str]) -> None:
+        """Add tenants with the default limits; those that exist stay as they are."""
 
 
 class Months(Protocol):
@@ -109,23 +139,21 @@ class JobRuns(Protocol):
     """The tick's lease and the record of each job's run. Lease times are real time."""
 
     async def begin(
-        self, owner: str, lease_seconds: int, jobs: Sequence[str], now: datetime | None
+        self,
+        owner: str,
+        lease_seconds: int,
+        schedules: Sequence[JobSchedule],
+        now: datetime | None,
     ) -> TickLease | None:
-        """Take the lease and say which jobs are due; None when another tick holds it."""
+        """Take the lease and open a run of each due job; None when another tick has it."""
 
     async def renew(self, lease: TickLease, lease_seconds: int) -> bool:
-        """Prolong the lease; False when it was lost to another owner."""
+        """Prolong the lease; False when a later tick took it."""
 
-    async def record(  # noqa: PLR0913 (one row's columns)
-        self,
-        lease: TickLease,
-        job: str,
-        outcome: str,
-        counts: str,
-        error: str | None,
-        duration_seconds: float,
-    ) -> None:
-        """Write how a job ended: ``done``, ``failed`` or ``unfinished``; counts as JSON."""
+    async def record(
+        self, lease: TickLease, runs: Sequence[JobRun], *, release: bool, now: datetime | None
+    ) -> int:
+        """Write how jobs ended, give the lease back if ``release``; returns how many.
 
-    async def end(self, lease: TickLease) -> None:
-        """Give the lease back. Does nothing when it was lost."""
+        Runs that a later tick took over are left to it.
+        """

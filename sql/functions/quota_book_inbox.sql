@@ -1,0 +1,53 @@
+-- Books usage that gateways left in the inbox: one batch, oldest first.
+--
+-- One row out: taken (rows looked at), booked (settled, replayed, corrected, unreserved),
+-- refused (conflict, invalid: kept with that outcome, for somebody to look at).
+-- Each row is booked once: a second run takes only rows that wait. Two runs side by side
+-- take different rows. p_limit is at most 1,000, the bound of quota_settle_batch, which
+-- takes the locks (tenant, reservation, department, each sorted) after the inbox rows.
+-- SQLSTATE: 55P03 when one of them stays locked; then nothing of the batch is booked.
+CREATE OR REPLACE FUNCTION quota_book_inbox(
+    p_limit      integer DEFAULT 1000,
+    p_now        timestamptz DEFAULT NULL,
+    OUT taken    integer,
+    OUT booked   integer,
+    OUT refused  integer
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+AS $$
+BEGIN
+    WITH waiting AS MATERIALIZED (
+        SELECT i.tenant_id, i.inbox_id, i.request_id, i.usage_id, i.input_tokens,
+               i.output_tokens, i.cached_in_tokens, i.cost_nanos, i.model
+          FROM quota_usage_inbox i
+         WHERE i.booked_at IS NULL
+         ORDER BY i.inbox_id
+         LIMIT LEAST(p_limit, 1000)
+           FOR UPDATE SKIP LOCKED
+    ), numbered AS MATERIALIZED (
+        SELECT w.*, row_number() OVER (ORDER BY w.inbox_id) AS ordinal FROM waiting w
+    ), settled AS MATERIALIZED (
+        SELECT s.ordinal, s.outcome
+          FROM quota_settle_batch(
+                   (SELECT COALESCE(jsonb_agg(jsonb_build_object(
+                               'tenant', n.tenant_id, 'request_id', n.request_id,
+                               'in_tokens', n.input_tokens, 'out_tokens', n.output_tokens,
+                               'cost_nanos', n.cost_nanos, 'usage_id', n.usage_id,
+                               'model', n.model, 'cached_in_tokens', n.cached_in_tokens)
+                               ORDER BY n.ordinal), '[]')
+                      FROM numbered n), p_now) s
+    ), marked AS (
+        UPDATE quota_usage_inbox i
+           SET booked_at = COALESCE(p_now, clock_timestamp()), outcome = s.outcome
+          FROM numbered n JOIN settled s ON s.ordinal = n.ordinal
+         WHERE i.tenant_id = n.tenant_id AND i.inbox_id = n.inbox_id
+        RETURNING i.outcome
+    )
+    SELECT count(*), count(*) FILTER (WHERE m.outcome NOT IN ('invalid', 'conflict')),
+           count(*) FILTER (WHERE m.outcome IN ('invalid', 'conflict'))
+      INTO taken, booked, refused
+      FROM marked m;
+END
+$$;

@@ -1,0 +1,155 @@
+-- Recomputes the totals of one open billing month, and closes it after its grace.
+--
+-- One row out: rows (written or changed), closed (whether the month is closed now).
+-- A closed month is left as it is, whatever its usage says since: (0, true).
+-- It closes once the month's local end plus p_grace_hours is past and no reservation of
+-- it is open; then its rows are frozen as they stand in this transaction.
+--
+-- A tenant's month is the sum of its days in quota_usage (used: posted and held). What
+-- was admitted under another department or environment than the tenant's present one
+-- stands in rows of its own, by its reservations; the rest, legacy charges included,
+-- goes to the present one. So the rows of a tenant always add up to its days.
+-- stale_*: charged by estimate or partial after a reservation ran out, with no usage
+-- since. peak_day: the tenant's day with most tokens, the earliest of equals.
+--
+-- Set-wise and idempotent: unchanged rows aren't rewritten. Lock: the month's row in
+-- quota_months, so that runs side by side take turns. SQLSTATE: 55P03 when that row
+-- stays locked for 2 s; QW002 for a p_month that is no first of a month.
+CREATE OR REPLACE FUNCTION quota_roll_month(
+    p_month        date,
+    p_now          timestamptz DEFAULT NULL,
+    p_grace_hours  integer DEFAULT 72,
+    OUT rows       bigint,
+    OUT closed     boolean
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+    v_now        timestamptz;
+    v_next       date := (p_month + interval '1 month')::date;
+    v_closed_at  timestamptz;
+    v_closing    boolean;
+BEGIN
+    IF p_month IS NULL OR p_month <> date_trunc('month', p_month)::date THEN
+        RAISE EXCEPTION 'p_month must be the first day of a month, not %', p_month
+            USING ERRCODE = 'QW002';
+    END IF;
+    INSERT INTO quota_months (month) VALUES (p_month) ON CONFLICT DO NOTHING;
+    SELECT m.closed_at INTO STRICT v_closed_at
+      FROM quota_months m WHERE m.month = p_month FOR UPDATE;
+    IF v_closed_at IS NOT NULL THEN
+        rows := 0;
+        closed := true;
+        RETURN;
+    END IF;
+    v_now := COALESCE(p_now, clock_timestamp());
+    v_closing := quota_day_start(v_next) + make_interval(hours => p_grace_hours) <= v_now
+        AND NOT EXISTS (SELECT 1 FROM quota_reservations r
+                         WHERE r.state = 'open' AND r.period >= p_month AND r.period < v_next);
+
+    WITH days AS (
+        SELECT u.tenant_id, u.period, u.completions, u.input_tokens, u.output_tokens,
+               u.cost_cents::numeric * 10000000 + u.cost_subcent_nanos AS cost_nanos
+          FROM quota_usage u
+         WHERE u.period >= p_month AND u.period < v_next
+    ), tenant_month AS (
+        SELECT d.tenant_id,
+               sum(d.completions) AS completions, sum(d.input_tokens) AS input_tokens,
+               sum(d.output_tokens) AS output_tokens, sum(d.cost_nanos) AS cost_nanos,
+               (array_agg(d.period ORDER BY d.input_tokens::numeric + d.output_tokens DESC,
+                                            d.period))[1] AS peak_day,
+               COALESCE(min(t.department_id), '') AS department_id,
+               COALESCE(min(t.environment), 'production') AS environment
+          FROM days d
+          LEFT JOIN tenant_limits t ON t.tenant_id = d.tenant_id
+         GROUP BY d.tenant_id
+    ), apart AS (
+        SELECT r.tenant_id, COALESCE(r.department_id, '') AS department_id, r.environment,
+               m.department_id = COALESCE(r.department_id, '')
+                   AND m.environment = r.environment AS home,
+               m.peak_day,
+               count(*) FILTER (WHERE r.completion_counted) AS completions,
+               sum(CASE WHEN r.state = 'open' THEN r.estimated_in_tokens
+                        ELSE r.charged_in_tokens END) AS input_tokens,
+               sum(CASE WHEN r.state = 'open' THEN r.estimated_out_tokens
+                        ELSE r.charged_out_tokens END) AS output_tokens,
+               sum(CASE WHEN r.state = 'open' THEN r.estimated_cost_nanos
+                        ELSE r.charged_cost_nanos END) AS cost_nanos,
+               count(*) FILTER (WHERE r.state = 'expired' AND NOT r.late
+                                  AND r.charged_cost_nanos + r.charged_in_tokens
+                                      + r.charged_out_tokens > 0) AS stale_count,
+               COALESCE(sum(r.charged_cost_nanos)
+                   FILTER (WHERE r.state = 'expired' AND NOT r.late), 0) AS stale_cost_nanos
+          FROM quota_reservations r
+          JOIN tenant_month m ON m.tenant_id = r.tenant_id
+         WHERE r.period >= p_month AND r.period < v_next
+           -- implied by period; said for the block-range index, with a day to spare
+           AND r.admitted_at >= quota_day_start(p_month - 1)
+           AND r.admitted_at < quota_day_start(v_next + 1)
+           AND ((r.state = 'expired' AND NOT r.late)
+                OR m.department_id <> COALESCE(r.department_id, '')
+                OR m.environment <> r.environment)
+         GROUP BY r.tenant_id, COALESCE(r.department_id, ''), r.environment,
+                  m.department_id, m.environment, m.peak_day
+    ), moved AS (
+        SELECT a.tenant_id, sum(a.completions) AS completions,
+               sum(a.input_tokens) AS input_tokens, sum(a.output_tokens) AS output_tokens,
+               sum(a.cost_nanos) AS cost_nanos
+          FROM apart a WHERE NOT a.home GROUP BY a.tenant_id
+    ), computed AS (
+        SELECT m.tenant_id, m.department_id, m.environment,
+               m.completions - COALESCE(v.completions, 0) AS completions,
+               m.input_tokens - COALESCE(v.input_tokens, 0) AS input_tokens,
+               m.output_tokens - COALESCE(v.output_tokens, 0) AS output_tokens,
+               m.cost_nanos - COALESCE(v.cost_nanos, 0) AS cost_nanos,
+               COALESCE(h.stale_count, 0) AS stale_count,
+               COALESCE(h.stale_cost_nanos, 0) AS stale_cost_nanos, m.peak_day
+          FROM tenant_month m
+          LEFT JOIN moved v ON v.tenant_id = m.tenant_id
+          LEFT JOIN apart h ON h.tenant_id = m.tenant_id AND h.home
+        UNION ALL
+        SELECT a.tenant_id, a.department_id, a.environment, a.completions, a.input_tokens,
+               a.output_tokens, a.cost_nanos, a.stale_count, a.stale_cost_nanos, a.peak_day
+          FROM apart a WHERE NOT a.home
+    ), gone AS (
+        DELETE FROM quota_monthly_totals q
+         WHERE q.month = p_month
+           AND NOT EXISTS (SELECT 1 FROM computed c
+                            WHERE c.tenant_id = q.tenant_id
+                              AND c.department_id = q.department_id
+                              AND c.environment = q.environment)
+        RETURNING 1
+    ), written AS (
+        INSERT INTO quota_monthly_totals AS q
+               (tenant_id, month, department_id, environment, completions, input_tokens,
+                output_tokens, cost_nanos, stale_count, stale_cost_nanos, peak_day,
+                closed, closed_at)
+        SELECT c.tenant_id, p_month, c.department_id, c.environment, c.completions,
+               c.input_tokens, c.output_tokens, c.cost_nanos, c.stale_count,
+               c.stale_cost_nanos, c.peak_day, v_closing,
+               CASE WHEN v_closing THEN v_now END
+          FROM computed c
+        ON CONFLICT ON CONSTRAINT quota_monthly_totals_pkey DO UPDATE
+           SET completions = EXCLUDED.completions, input_tokens = EXCLUDED.input_tokens,
+               output_tokens = EXCLUDED.output_tokens, cost_nanos = EXCLUDED.cost_nanos,
+               stale_count = EXCLUDED.stale_count,
+               stale_cost_nanos = EXCLUDED.stale_cost_nanos, peak_day = EXCLUDED.peak_day,
+               closed = EXCLUDED.closed, closed_at = EXCLUDED.closed_at
+         WHERE (q.completions, q.input_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                q.stale_cost_nanos, q.peak_day, q.closed)
+               IS DISTINCT FROM
+               (EXCLUDED.completions, EXCLUDED.input_tokens, EXCLUDED.output_tokens,
+                EXCLUDED.cost_nanos, EXCLUDED.stale_count, EXCLUDED.stale_cost_nanos,
+                EXCLUDED.peak_day, EXCLUDED.closed)
+        RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM written) + (SELECT count(*) FROM gone) INTO rows;
+
+    UPDATE quota_months m
+       SET rolled_at = v_now, closed_at = CASE WHEN v_closing THEN v_now END
+     WHERE m.month = p_month;
+    closed := v_closing;
+END
+$$;

@@ -1,0 +1,19 @@
+-- name: tick_begin
+SELECT granted, fence, lease_until, due
+  FROM tick_begin($1::text, $2::integer, $3::text[], $4::integer[], $5::boolean[], $6::timestamptz);
+
+-- name: tick_renew
+SELECT tick_renew($1::bigint, $2::integer) AS renewed;
+
+-- name: tick_record
+SELECT tick_record($1::bigint, $2::text::jsonb, $3::boolean, $4::timestamptz) AS written;
+
+-- name: months_to_roll
+SELECT months.month
+  FROM (SELECT DISTINCT date_trunc('month', u.period)::date AS month FROM quota_usage u) AS months
+ WHERE NOT EXISTS (SELECT 1 FROM quota_months q
+                    WHERE q.month = months.month AND q.closed_at IS NOT NULL)
+ ORDER BY months.month;
+
+-- name: roll_month
+SELECT rows, closed FROM quota_roll_month($1::date, $2::timestamptz);

@@ -1,0 +1,127 @@
+"""Reconcile: what callers left behind is booked, batch by batch, until none is left.
+
+Order: usage that waits in the inbox (so that it comes before the policy), reservations
+whose time ran out, direct writes of legacy programs, the mirror of the buckets. Each
+batch is one transaction of the ledger's own; none is held across batches. Safe beside
+itself and beside gateways; idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from worker.errors import LockTimeoutError
+from worker.jobs.context import JobCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from worker.jobs.context import JobContext
+
+BATCH_ROWS = 1000
+# A batch that met a locked row is tried again smaller, so that what lies before the
+# locked row still gets through; then it waits for the next tick.
+RETRY_ROWS = (BATCH_ROWS, 100, 10)
+RETRY_WAIT_SECONDS = 0.2
+# A bound, not a target: a tick's deadline comes first (1,000,000 rows are 1,000 batches).
+MAX_BATCHES = 20_000
+# No batch begins with less time than this left; each waits for a lock 2 s at most.
+MARGIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileCounts(JobCounts):
+    """What one pass did; in a dry run ``overdue`` alone, counted to ``BATCH_ROWS``."""
+
+    overdue: int = 0
+    expired_estimate: int = 0
+    expired_partial: int = 0
+    expired_release: int = 0
+    inbox_booked: int = 0
+    inbox_refused: int = 0
+    legacy_booked: int = 0
+    buckets_mirrored: int = 0
+    lock_timeouts: int = 0
+
+
+class _Drain:
+    """Repeats one kind of batch until it finds nothing, the deadline or a lock."""
+
+    def __init__(self, ctx: JobContext) -> None:
+        self._ctx = ctx
+        self.leftover = False
+        self.lock_timeouts = 0
+
+    async def run(self, batch: Callable[[int], Awaitable[int]]) -> int:
+        """Sum of the batches' counts; a batch answers how many rows it worked off."""
+        total = 0
+        for _ in range(MAX_BATCHES):
+            if self._ctx.deadline.reached(MARGIN_SECONDS):
+                self.leftover = True
+                return total
+            done = await self._attempt(batch)
+            if done is None:
+                self.leftover = True
+                return total
+            if done == 0:
+                return total
+            total += done
+        self.leftover = True
+        return total
+
+    async def _attempt(self, batch: Callable[[int], Awaitable[int]]) -> int | None:
+        """One batch, smaller at each retry; None when its rows stay locked."""
+        for attempt, rows in enumerate(RETRY_ROWS):
+            try:
+                return await batch(rows)
+            except LockTimeoutError:
+                self.lock_timeouts += 1
+                await asyncio.sleep(RETRY_WAIT_SECONDS * (attempt + 1))
+        return None
+
+
+async def run(ctx: JobContext) -> ReconcileCounts:
+    """One pass; raises only when the database can't be asked at all."""
+    ledger = ctx.ports.ledger
+    if ctx.dry_run:
+        return ReconcileCounts(overdue=await ledger.count_overdue(BATCH_ROWS, ctx.now))
+
+    drain = _Drain(ctx)
+    expired = {"estimate": 0, "partial": 0, "release": 0}
+    inbox = {"booked": 0, "refused": 0}
+
+    async def book_inbox(rows: int) -> int:
+        batch = await ledger.book_inbox(rows, ctx.now)
+        inbox["booked"] += batch.booked
+        inbox["refused"] += batch.refused
+        return batch.taken
+
+    async def expire(rows: int) -> int:
+        ended = await ledger.expire_stale(rows, ctx.now)
+        for group in ended:
+            expired[group.policy] += group.ended
+        return sum(group.ended for group in ended)
+
+    async def book_legacy(rows: int) -> int:
+        return await ledger.book_legacy(rows, ctx.now)
+
+    async def mirror(rows: int) -> int:
+        return await ledger.mirror_buckets(rows, ctx.now)
+
+    await drain.run(book_inbox)
+    await drain.run(expire)
+    legacy = await drain.run(book_legacy)
+    mirrored = await drain.run(mirror)
+    return ReconcileCounts(
+        leftover=drain.leftover,
+        expired_estimate=expired["estimate"],
+        expired_partial=expired["partial"],
+        expired_release=expired["release"],
+        inbox_booked=inbox["booked"],
+        inbox_refused=inbox["refused"],
+        legacy_booked=legacy,
+        buckets_mirrored=mirrored,
+        lock_timeouts=drain.lock_timeouts,
+    )

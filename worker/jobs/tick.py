@@ -1,0 +1,131 @@
+"""One tick: take the lease, run what is due, write down how it went.
+
+Correctness never rests on the lease: it only keeps two ticks from doing the same work
+twice. A job that fails stops no other. The database's own trouble stops the tick:
+nothing is marked done, and the next tick finds everything as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from worker.errors import DatabaseUnreachableError, QuotaWorkerError
+from worker.models import JobRun, JobSchedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from worker.jobs.context import JobContext
+    from worker.jobs.registry import Job
+    from worker.models import TickLease
+    from worker.ports import JobRuns
+
+DEADLINE_SECONDS = 240.0
+LEASE_SECONDS = 60
+RENEW_EVERY_SECONDS = 20.0
+ERROR_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TickReport:
+    """``granted`` False: another tick is at work and nothing was done."""
+
+    granted: bool
+    runs: tuple[JobRun, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether any job failed: the process then ends with 1."""
+        return any(run.outcome == "failed" for run in self.runs)
+
+
+class Tick:
+    """Runs jobs under the lease. Built once, run once."""
+
+    def __init__(
+        self,
+        job_runs: JobRuns,
+        owner: str,
+        monotonic: Callable[[], float],
+        on_run: Callable[[JobRun], None],
+    ) -> None:
+        """``on_run`` hears of each job as it ends (logs); ``owner`` names this process."""
+        self._job_runs = job_runs
+        self._owner = owner
+        self._monotonic = monotonic
+        self._on_run = on_run
+
+    async def run(self, jobs: Sequence[Job], ctx: JobContext, *, always: bool) -> TickReport:
+        """One pass over those of ``jobs`` that are due, or over all when ``always``.
+
+        A dry run takes no lease and writes nothing down.
+        """
+        if ctx.dry_run:
+            runs = [await self._run_job(job, ctx) for job in jobs]
+            return TickReport(granted=True, runs=tuple(runs))
+        schedules = [
+            JobSchedule(job.name, job.interval_seconds, always or job.every_tick) for job in jobs
+        ]
+        lease = await self._job_runs.begin(self._owner, LEASE_SECONDS, schedules, ctx.now)
+        if lease is None:
+            return TickReport(granted=False)
+        renewal = asyncio.create_task(self._keep(lease, ctx))
+        try:
+            return await self._run_due(jobs, ctx, lease)
+        finally:
+            renewal.cancel()
+
+    async def _run_due(
+        self, jobs: Sequence[Job], ctx: JobContext, lease: TickLease
+    ) -> TickReport:
+        """Run each due job; the record and the lease's end are written in one go.
+
+        A job's record is held back only while the jobs after it run: should the process
+        die meanwhile, those slots are due again, and every job is idempotent.
+        """
+        runs: list[JobRun] = []
+        try:
+            for job in jobs:
+                if job.name in lease.due_jobs:
+                    runs.append(await self._run_job(job, ctx))
+        finally:
+            await self._job_runs.record(lease, runs, release=True, now=ctx.now)
+        return TickReport(granted=True, runs=tuple(runs))
+
+    async def _run_job(self, job: Job, ctx: JobContext) -> JobRun:
+        started = self._monotonic()
+        if ctx.deadline.reached():
+            run = JobRun(job.name, "unfinished", {}, 0.0)
+        else:
+            try:
+                counts = await job.run(ctx)
+            except DatabaseUnreachableError:
+                raise
+            except QuotaWorkerError as error:
+                run = JobRun(job.name, "failed", {}, 0.0, _one_line(error))
+            except Exception as error:  # the loop's edge: one job's fault stops no other
+                run = JobRun(job.name, "failed", {}, 0.0, f"{type(error).__name__}: {_one_line(error)}")
+            else:
+                outcome = "failed" if counts.failed else "unfinished" if counts.leftover else "done"
+                run = JobRun(job.name, outcome, counts.as_counts(), 0.0)
+        run = replace(run, seconds=self._monotonic() - started)
+        self._on_run(run)
+        return run
+
+    async def _keep(self, lease: TickLease, ctx: JobContext) -> None:
+        """Renew the lease until cancelled; losing it asks the jobs to stop."""
+        while True:  # bounded by the tick, which cancels it
+            await asyncio.sleep(RENEW_EVERY_SECONDS)
+            try:
+                kept = await self._job_runs.renew(lease, LEASE_SECONDS)
+            except QuotaWorkerError:
+                continue
+            if not kept:
+                ctx.deadline.stop()
+                return
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:ERROR_CHARACTERS] or type(error).__name__

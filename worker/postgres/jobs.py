@@ -1,0 +1,101 @@
+"""The tick's lease, the record of runs, and the months: ports ``JobRuns`` and ``Months``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from worker.models import MonthRolled, TickLease
+from worker.postgres.errors import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date, datetime
+
+    import asyncpg
+
+    from worker.models import JobRun, JobSchedule
+    from worker.postgres.queries import Queries
+
+
+class PostgresJobRuns:
+    """``JobRuns`` on ``sql/queries/jobs.sql``; each method one statement, one transaction."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries) -> None:
+        self._pool = pool
+        self._queries = queries
+
+    async def begin(
+        self,
+        owner: str,
+        lease_seconds: int,
+        schedules: Sequence[JobSchedule],
+        now: datetime | None,
+    ) -> TickLease | None:
+        """Take the lease and open a run of each due job; None when another tick has it."""
+        with translated():
+            row = await self._pool.fetchrow(
+                self._queries["tick_begin"],
+                owner,
+                lease_seconds,
+                [schedule.job for schedule in schedules],
+                [schedule.interval_seconds for schedule in schedules],
+                [schedule.always for schedule in schedules],
+                now,
+            )
+        if row is None or not row["granted"]:
+            return None
+        return TickLease(owner, row["fence"], row["lease_until"], tuple(row["due"]))
+
+    async def renew(self, lease: TickLease, lease_seconds: int) -> bool:
+        """Prolong the lease; False when a later tick took it."""
+        with translated():
+            renewed = await self._pool.fetchval(
+                self._queries["tick_renew"], lease.fence, lease_seconds
+            )
+        return bool(renewed)
+
+    async def record(
+        self, lease: TickLease, runs: Sequence[JobRun], *, release: bool, now: datetime | None
+    ) -> int:
+        """Write how jobs ended, give the lease back if ``release``; returns how many."""
+        written = [
+            {
+                "job": run.job,
+                "outcome": run.outcome,
+                "counts": run.counts,
+                "error": run.error,
+                "seconds": run.seconds,
+            }
+            for run in runs
+        ]
+        # JSON can carry a NUL in an error's text, jsonb can't
+        document = json.dumps(written).replace("\\u0000", "\\ufffd")
+        with translated():
+            count: int = await self._pool.fetchval(
+                self._queries["tick_record"], lease.fence, document, release, now
+            )
+        return count
+
+
+class PostgresMonths:
+    """``Months`` on ``sql/queries/jobs.sql``; each roll is one transaction."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries) -> None:
+        self._pool = pool
+        self._queries = queries
+
+    async def months_to_roll(self, now: datetime | None) -> Sequence[date]:
+        """First days of the months that have usage and aren't closed, oldest first."""
+        del now  # which months are open doesn't depend on it; when they close does
+        with translated():
+            rows = await self._pool.fetch(self._queries["months_to_roll"])
+        return [row["month"] for row in rows]
+
+    async def roll(self, month: date, now: datetime | None) -> MonthRolled:
+        """Recompute one open month's totals, closing it when its grace is over."""
+        with translated():
+            row = await self._pool.fetchrow(self._queries["roll_month"], month, now)
+        if row is None:
+            raise RuntimeError("quota_roll_month returned no row")
+        return MonthRolled(month, row["rows"], row["closed"])
