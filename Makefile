@@ -1,0 +1,72 @@
+# Everything on a fresh machine with Python 3.11+ and make: `make demo`, `make test`.
+SHELL := /bin/sh
+# Any Python from 3.11 on; PYTHON=... chooses one.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test test-fast lint format bench clean requirements
+
+demo: $(VENV)/.run-installed
+	$(BIN)/quota-worker demo
+
+# Lint, types and import contracts, then every test on PostgreSQL 18 (the
+# wheel) and, where one is installed, on the system's.
+test: lint
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope
+	@if $(BIN)/python tests/conftest.py has-system-postgres; then \
+		echo "again, on the system's PostgreSQL"; \
+		QUOTA_WORKER_TEST_PG=system $(BIN)/python -m pytest -q -n 2 --dist loadscope; \
+	else echo "no PostgreSQL 15 to 18 is installed: tested on the wheel's 18 only"; fi
+
+test-fast: $(VENV)/.dev-installed
+	$(BIN)/python -m pytest -q -x -n 2 --dist loadscope
+
+lint: $(VENV)/.dev-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev-installed
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev-installed
+	$(BIN)/python -m bench
+
+# A virtual environment keeps absolute paths: one that was copied along with
+# its folder, or whose Python is gone, is made anew.
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { echo "quota-worker needs Python 3.11 or newer with venv (PYTHON=... chooses one)" >&2; exit 2; }
+	"$(PYTHON)" -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.run-installed: $(VENV)/.made requirements.txt pyproject.toml
+	$(PIP) install --require-hashes --compile -r requirements.txt
+	@$(MAKE) --no-print-directory install-project
+	@touch $@
+
+$(VENV)/.dev-installed: $(VENV)/.run-installed requirements-dev.txt
+	$(PIP) install --require-hashes --compile -r requirements-dev.txt
+	@touch $@
+
+# The project itself, editable: hatchling comes hashed from the requirements,
+# so that nothing unpinned is fetched to build it.
+.PHONY: install-project
+install-project:
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q worker
+
+# Pins with hashes and no addresses.
+requirements:
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+		--extra embedded --group build pyproject.toml -o requirements.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+		--extra embedded --group dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

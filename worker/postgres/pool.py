@@ -1,0 +1,70 @@
+"""Opens connections: always without kept statements, so that pgbouncer works too.
+
+Nothing session-bound may be used on them: no session advisory lock, no plain
+SET, no LISTEN, no temporary table that outlives its transaction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from worker.errors import UnsupportedServerError
+from worker.postgres.errors import translated
+
+if TYPE_CHECKING:
+    import asyncpg
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+COMMAND_TIMEOUT_SECONDS = 120.0
+POOL_MAX_SIZE = 4
+OLDEST_MAJOR = 15
+
+
+def connect_arguments(command_timeout_seconds: float = COMMAND_TIMEOUT_SECONDS) -> dict[str, Any]:
+    """The arguments every connection is opened with."""
+    return {
+        "statement_cache_size": 0,
+        "timeout": CONNECT_TIMEOUT_SECONDS,
+        "command_timeout": command_timeout_seconds,
+        "server_settings": {"application_name": "quota-worker"},
+    }
+
+
+async def connect(
+    dsn: str, command_timeout_seconds: float = COMMAND_TIMEOUT_SECONDS
+) -> asyncpg.Connection[asyncpg.Record]:
+    """Open one connection, which the caller closes.
+
+    Raises DatabaseUnreachableError, DatabaseAccessError, or
+    UnsupportedServerError for a server before PostgreSQL 15.
+    """
+    import asyncpg
+
+    with translated():
+        connection = await asyncpg.connect(dsn, **connect_arguments(command_timeout_seconds))
+    major = connection.get_server_version().major
+    if major < OLDEST_MAJOR:
+        await connection.close()
+        raise UnsupportedServerError(
+            f"the server is PostgreSQL {major}: quota-worker needs 15 or newer, upgrade the server"
+        )
+    return connection
+
+
+async def open_pool(dsn: str, max_size: int = POOL_MAX_SIZE) -> asyncpg.Pool[asyncpg.Record]:
+    """Open a pool with one connection at first, which the caller closes.
+
+    Errors as of `connect`; the version is checked on the first connection.
+    """
+    import asyncpg
+
+    with translated():
+        pool = await asyncpg.create_pool(dsn, min_size=1, max_size=max_size, **connect_arguments())
+        async with pool.acquire() as connection:
+            major = connection.get_server_version().major
+    if major < OLDEST_MAJOR:
+        await pool.close()
+        raise UnsupportedServerError(
+            f"the server is PostgreSQL {major}: quota-worker needs 15 or newer, upgrade the server"
+        )
+    return pool

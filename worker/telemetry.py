@@ -1,0 +1,127 @@
+"""Log lines on stderr: JSON where stderr is no terminal, readable text where it is.
+
+structlog is imported with the first line that is emitted: a tick that has
+nothing to say doesn't pay for it. Never logged: a DSN, a secret, a webhook's
+token, a message's body.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+REDACTED = "***"
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    # postgres://user:password@host, redis://…, smtp://…: the whole authority.
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@]*@", re.IGNORECASE), rf"\1{REDACTED}@"),
+    # Everything after the host of a webhook may be its token.
+    (re.compile(r"(\bhttps?://[^\s/\"'?#]+)[/?#][^\s\"']*", re.IGNORECASE), rf"\1/{REDACTED}"),
+    # key=value and "key": "value", in DSNs, queries and JSON.
+    (
+        re.compile(
+            r"(\b[\w-]*(?:password|passwd|passphrase|secret|token|api_?key|authorization|sign)"
+            r"[\"']?\s*[=:]\s*)(?:(?:bearer|basic)\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)",
+            re.IGNORECASE,
+        ),
+        rf"\1{REDACTED}",
+    ),
+)
+_SECRET_KEY = re.compile(
+    r"password|secret|token$|webhook|dsn$|authorization|api_?key$|^body$|^message_body$",
+    re.IGNORECASE,
+)
+
+
+def redact(text: str) -> str:
+    """The text without passwords, tokens, and anything after a web address's host."""
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def redact_value(key: str, value: object) -> object:
+    """A field's value for a log line: hidden where the key names a secret."""
+    if _SECRET_KEY.search(key):
+        return REDACTED
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {k: redact_value(str(k), v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_value("", v) for v in value]
+    if isinstance(value, BaseException):
+        return redact(f"{type(value).__name__}: {value}")
+    return value
+
+
+def _redact_event(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    return {key: redact_value(key, value) for key, value in event.items()}
+
+
+class Log:
+    """A logger with fields bound to it. Lines go to `stream`, by default stderr."""
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        fields: dict[str, Any] | None = None,
+        *,
+        debug: bool = False,
+    ) -> None:
+        self._stream = stream
+        self._fields = fields or {}
+        self._debug = debug
+        self._logger: Any = None
+
+    def bind(self, **fields: object) -> Log:
+        """A logger that adds these fields to each line."""
+        return Log(self._stream, {**self._fields, **fields}, debug=self._debug)
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Tell details, only with --debug."""
+        if self._debug:
+            self._emit("debug", event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """Tell what was done."""
+        self._emit("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Tell what somebody should look at."""
+        self._emit("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Tell what failed."""
+        self._emit("error", event, fields)
+
+    def _emit(self, level: str, event: str, fields: dict[str, object]) -> None:
+        if self._logger is None:
+            self._logger = self._make()
+        getattr(self._logger, level)(event, **{**self._fields, **fields})
+
+    def _make(self) -> Any:  # noqa: ANN401  structlog's own bound loggers are Any
+        import structlog
+
+        stream = self._stream or sys.stderr
+        on_terminal = stream.isatty()
+        render: Any = (
+            structlog.dev.ConsoleRenderer(colors=True)
+            if on_terminal
+            else structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+        )
+        return structlog.wrap_logger(
+            structlog.PrintLogger(stream),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                _redact_event,
+                render,
+            ],
+            cache_logger_on_first_use=True,
+        )
