@@ -195,6 +195,7 @@ class EmbeddedServer:
                 [
                     binaries.program("pg_isready"),
                     *("-q", "-t", "5", "-h", str(self.socket_folder), "-p", str(PORT)),
+                    *("-U", SUPERUSER, "-d", DATABASE),
                 ],
                 capture_output=True,
                 timeout=READY_CALL_SECONDS,
@@ -279,6 +280,10 @@ class EmbeddedServer:
             raise EmbeddedServerError(
                 f"the embedded PostgreSQL does not stop: {_last_line(done.stderr)}"
             )
+        # As another user it can't remove these from the closed folder, and their
+        # pid keeps the next start waiting for as long as init hasn't reaped it.
+        for name in (f".s.PGSQL.{PORT}", f".s.PGSQL.{PORT}.lock"):
+            (self.socket_folder / name).unlink(missing_ok=True)
 
     def _init_cluster(self, binaries: Binaries) -> None:
         # Made beside and renamed, so that a killed initdb leaves no half cluster.

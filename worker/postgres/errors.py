@@ -63,6 +63,9 @@ def translate(error: BaseException) -> errors.QuotaWorkerError | None:
     state = sqlstate_of(error)
     text = redact(" ".join(str(error).split()))
     if state is not None:
+        if state == LOCK_NOT_AVAILABLE:
+            # The server's text says "timeout", which some schedulers take for another fault.
+            return errors.LockTimeoutError()
         found = _CLASSES.get(state) or _BY_GROUP.get(state[:2]) or errors.DatabaseError
         return found(text if state in _OWN else _advised(text, found))
     if isinstance(error, OSError):  # TimeoutError and ConnectionError are OSErrors

@@ -1,0 +1,98 @@
+-- Opens a migration: one transaction, one migrator at a time, one schema.
+-- Wants READ COMMITTED: what the migrator before us did must be visible after the lock.
+SET LOCAL client_min_messages = warning;
+SET LOCAL check_function_bodies = off;  -- functions may name one another in any order
+SET LOCAL statement_timeout = 0;
+
+DO $quota_open$
+BEGIN
+    IF current_setting('server_version_num')::int < 150000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'QW004', MESSAGE = format(
+            'the server is PostgreSQL %s: quota-worker needs 15 or newer, upgrade the server',
+            current_setting('server_version'));
+    END IF;
+    -- The migrator before us may take a while; nothing is held while we wait here.
+    PERFORM set_config('lock_timeout', '120s', true);
+    PERFORM pg_advisory_xact_lock(hashtextextended('quota-worker migrate', 0));
+    -- From here on a wait would hold up the gateways that queue behind it: give up soon
+    -- and try again from the start.
+    PERFORM set_config('lock_timeout', '500ms', true);
+END
+$quota_open$;
+
+-- The schema: where tenant_limits is found, else the first of the search_path.
+DO $quota_open$
+DECLARE
+    v_found  text[];
+    v_schema text;
+BEGIN
+    SELECT array_agg(n.nspname::text ORDER BY array_position(current_schemas(false), n.nspname))
+      INTO v_found
+      FROM pg_class c
+      JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE c.relname = 'tenant_limits' AND c.relkind IN ('r', 'p')
+       AND n.nspname = ANY (current_schemas(false));
+    IF v_found IS NULL THEN
+        SELECT array_agg(n.nspname::text ORDER BY n.nspname)
+          INTO v_found
+          FROM pg_class c
+          JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE c.relname = 'tenant_limits' AND c.relkind IN ('r', 'p')
+           AND n.nspname NOT LIKE 'pg\_%';
+        IF cardinality(v_found) > 1 THEN
+            RAISE EXCEPTION USING ERRCODE = 'QW005', MESSAGE = format(
+                'tenant_limits lies in the schemas %s: put the right one first in the search_path',
+                array_to_string(v_found, ', '));
+        END IF;
+    END IF;
+    v_schema := COALESCE(v_found[1], current_schema());
+    IF v_schema IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'QW005', MESSAGE =
+            'no schema of the search_path exists: create one, or set another search_path';
+    END IF;
+    IF v_schema LIKE 'pg\_%' OR v_schema = 'information_schema' THEN
+        RAISE EXCEPTION USING ERRCODE = 'QW005', MESSAGE = format(
+            'the search_path begins with %s: put the schema for the ledger first', v_schema);
+    END IF;
+    PERFORM set_config('search_path', format('%I, pg_temp', v_schema), true);
+END
+$quota_open$;
+
+CREATE TABLE IF NOT EXISTS quota_migrations (
+    name       text        NOT NULL,
+    checksum   text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT quota_migrations_pkey PRIMARY KEY (name)
+);
+
+DO $quota_open$
+DECLARE
+    v_known   text[] := {{known}}::text[];
+    v_unknown text;
+BEGIN
+    SELECT string_agg(name, ', ' ORDER BY name) INTO v_unknown
+      FROM quota_migrations
+     WHERE name <> ALL (v_known);
+    IF v_unknown IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'QW003', MESSAGE = format(
+            'the schema is newer than this program (it has %s): install the newer quota-worker',
+            v_unknown);
+    END IF;
+END
+$quota_open$;
+
+-- Who may call and read what, before anything is replaced: 3_close.sql gives it back where a
+-- DROP and CREATE lost it.
+CREATE TEMPORARY TABLE quota_grants_before ON COMMIT DROP AS
+SELECT 'function'::text AS kind, p.proname::text AS name,
+       pg_get_function_identity_arguments(p.oid) AS arguments,
+       a.grantee, a.privilege_type, a.is_grantable
+  FROM pg_proc p,
+       LATERAL aclexplode(COALESCE(p.proacl, acldefault('f', p.proowner))) a
+ WHERE p.pronamespace = current_schema()::regnamespace
+   AND a.grantee <> p.proowner
+ UNION ALL
+SELECT 'view', c.relname::text, '', a.grantee, a.privilege_type, a.is_grantable
+  FROM pg_class c, LATERAL aclexplode(c.relacl) a
+ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'v'
+   AND a.grantee <> c.relowner;

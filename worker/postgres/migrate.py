@@ -1,0 +1,203 @@
+"""Brings a database to this version: one script, one transaction, safe to repeat.
+
+The script is sql/migrate/1_open.sql, each file of sql/migrations/ that isn't
+recorded yet, every file of sql/functions/ and sql/views/, 3_close.sql and
+sql/roles.sql. `--print` writes the same script for psql.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from worker.errors import DatabaseError, LockTimeoutError, SchemaNewerError, SerializationError
+from worker.postgres.errors import translate
+from worker.postgres.queries import load_queries
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import asyncpg
+
+    from worker.assets import Assets
+
+ATTEMPTS = 40
+PAUSE_SECONDS = 0.5
+_ROLES_HEADER = "-- Run once by an administrator, in this database.\nSET search_path TO {schema};\n\n"
+_PRINT_HEADER = (
+    "-- quota-worker migrate --print. Apply with: psql -v ON_ERROR_STOP=1 -f THIS_FILE\n"
+    "-- All of it is one transaction; it may be applied again.\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of the script; `label` names the file in an error."""
+
+    label: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateResult:
+    """What a migrate did. `roles_sql` is set when an administrator must run it."""
+
+    schema: str
+    applied: tuple[str, ...]
+    warnings: tuple[str, ...]
+    roles_sql: str | None
+
+
+def build_script(assets: Assets) -> list[Piece]:
+    """The script in order; pure but for reading the files."""
+    migrations = assets.sql_files("migrations")
+    functions = assets.sql_files("functions")
+    values = {
+        "known": _array([path.stem for path in migrations]),
+        "functions": _array([path.stem for path in functions]),
+    }
+    pieces = [_filled(assets, "migrate/1_open.sql", values)]
+    pieces += [
+        _filled(
+            assets,
+            "migrate/2_step.sql",
+            {
+                "tag": f"$quota_step_{path.stem[:4]}$",
+                "name": _literal(path.stem),
+                "checksum": _literal(checksum(text)),
+                "body": _dollar_quoted(text),
+            },
+            label=f"migrations/{path.name}",
+        )
+        for path in migrations
+        for text in (path.read_text(encoding="utf-8"),)
+    ]
+    pieces += [
+        Piece(f"{path.parent.name}/{path.name}", path.read_text(encoding="utf-8"))
+        for path in [*functions, *assets.sql_files("views")]
+    ]
+    pieces.append(_filled(assets, "migrate/3_close.sql", values))
+    pieces.append(Piece("roles.sql", assets.read("sql/roles.sql")))
+    return pieces
+
+
+def print_script(assets: Assets) -> str:
+    """The whole script for psql; it carries its own BEGIN and COMMIT."""
+    parts = [f"-- sql/{piece.label}\n{piece.sql.strip()}\n" for piece in build_script(assets)]
+    return "\n".join([_PRINT_HEADER, assets.read("sql/migrate/0_begin.sql"), *parts,
+                      assets.read("sql/migrate/4_commit.sql")])
+
+
+def checksum(text: str) -> str:
+    """SHA-256 of a migration's text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Migrator:
+    """Applies the script on a connection that nothing else uses meanwhile."""
+
+    def __init__(
+        self,
+        connection: asyncpg.Connection[asyncpg.Record],
+        assets: Assets,
+        *,
+        attempts: int = ATTEMPTS,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._connection = connection
+        self._assets = assets
+        self._attempts = attempts
+        self._pause = pause
+        self._queries = load_queries(assets, "migrate")
+
+    async def migrate(self) -> MigrateResult:
+        """Apply what is missing, in one transaction of its own; idempotent.
+
+        Waits for locks at most half a second at a time, then starts over, so
+        that gateways aren't held up. Raises SchemaNewerError,
+        SchemaAmbiguousError, UnsupportedServerError, LockTimeoutError, or
+        DatabaseError with the file's name; then nothing was changed.
+        """
+        script = build_script(self._assets)
+        for attempt in range(1, self._attempts + 1):
+            try:
+                return await self._apply(script)
+            except (LockTimeoutError, SerializationError) as error:
+                if attempt == self._attempts:
+                    raise LockTimeoutError(
+                        f"others kept the tables busy in {attempt} tries ({error}): "
+                        "nothing was changed, run quota-worker migrate again"
+                    ) from error
+                await self._pause(PAUSE_SECONDS)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _apply(self, script: list[Piece]) -> MigrateResult:
+        warnings: list[str] = []
+
+        def listen(_connection: object, message: Any) -> None:  # noqa: ANN401  asyncpg's type is private
+            if message.severity_en == "WARNING":
+                warnings.append(message.message)
+
+        self._connection.add_log_listener(listen)
+        try:
+            async with self._connection.transaction(isolation="read_committed"):
+                await self._run(script[0])
+                before = {row["name"] for row in await self._fetch("applied_migrations")}
+                for piece in script[1:]:
+                    await self._run(piece)
+                after = [row["name"] for row in await self._fetch("applied_migrations")]
+                schema = (await self._fetch("transaction_schema"))[0]["schema_name"]
+                missing = await self._fetch("missing_roles")
+            await asyncio.sleep(0)  # asyncpg hands messages over by call_soon
+        finally:
+            self._connection.remove_log_listener(listen)
+        return MigrateResult(
+            schema=schema,
+            applied=tuple(name for name in after if name not in before),
+            warnings=tuple(warnings),
+            roles_sql=self._roles_sql(schema) if missing else None,
+        )
+
+    async def _run(self, piece: Piece) -> None:
+        try:
+            await self._connection.execute(piece.sql)
+        except Exception as error:
+            ours = translate(error)
+            if ours is None:
+                raise
+            if isinstance(ours, DatabaseError) and not isinstance(
+                ours, (LockTimeoutError, SerializationError, SchemaNewerError)
+            ):
+                raise type(ours)(f"sql/{piece.label}: {ours}; nothing was changed") from error
+            raise ours from error
+
+    async def _fetch(self, name: str) -> list[asyncpg.Record]:
+        return await self._connection.fetch(self._queries[name])
+
+    def _roles_sql(self, schema: str) -> str:
+        quoted = '"' + schema.replace('"', '""') + '"'
+        return _ROLES_HEADER.format(schema=quoted) + self._assets.read("sql/roles.sql")
+
+
+def _filled(assets: Assets, name: str, values: dict[str, str], label: str | None = None) -> Piece:
+    text = assets.read(f"sql/{name}")
+    head, *rest = text.split("{{")
+    for part in rest:
+        key, after = part.split("}}", 1)
+        head += values[key] + after
+    return Piece(label or name, head)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _array(names: list[str]) -> str:
+    return "ARRAY[" + ", ".join(_literal(name) for name in names) + "]"
+
+
+def _dollar_quoted(text: str) -> str:
+    tag = f"$quota_body_{checksum(text)[:12]}$"
+    return f"{tag}\n{text}\n{tag}"
