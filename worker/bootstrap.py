@@ -1,0 +1,110 @@
+"""The composition root: the only room that knows every adapter.
+
+`Deps` is what a command is handed. Each thing is opened when first asked for
+and closed once, when the command is over; nothing heavy is imported before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Self
+
+from worker.assets import Assets
+from worker.settings import Settings, load_settings
+from worker.telemetry import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    import asyncpg
+
+    from worker.postgres.embedded import EmbeddedServer
+
+
+class Deps:
+    """Everything a command may use; an async context manager owned by the cli."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        environ: Mapping[str, str],
+        assets: Assets | None = None,
+        debug: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.environ = environ
+        self.assets = assets or Assets()
+        self.log = Log(debug=debug)
+        self._server: EmbeddedServer | None = None
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._stack.aclose()
+        finally:
+            if self._server is not None:
+                self._server.leave()
+
+    def dsn(self) -> str:
+        """POSTGRES_DSN, else the embedded server's, which is started on the first call."""
+        if self.settings.postgres_dsn is not None:
+            return self.settings.postgres_dsn
+        if self._server is None:
+            from worker.postgres.embedded import EmbeddedServer, default_home
+
+            server = EmbeddedServer(
+                default_home(self.environ), keep_running=self.settings.keep_server
+            )
+            server.start()
+            self._server = server
+        return self._server.dsn
+
+    async def connection(
+        self, command_timeout_seconds: float | None = None
+    ) -> asyncpg.Connection[asyncpg.Record]:
+        """A connection of its own, closed with the command. Raises as `pool.connect`."""
+        from worker.postgres import pool
+
+        connection = await pool.connect(
+            self.dsn(), command_timeout_seconds or pool.COMMAND_TIMEOUT_SECONDS
+        )
+        self._stack.push_async_callback(connection.close)
+        return connection
+
+    async def pool(self) -> asyncpg.Pool[asyncpg.Record]:
+        """The command's one pool, opened on the first call with one connection."""
+        if self._pool is None:
+            from worker.postgres.pool import open_pool
+
+            self._pool = await open_pool(self.dsn())
+            self._stack.push_async_callback(self._pool.close)
+        return self._pool
+
+
+def build_deps(*, debug: bool = False, environ: Mapping[str, str] | None = None) -> Deps:
+    """Read the settings of the environment; raises ConfigurationError."""
+    env = os.environ if environ is None else environ
+    return Deps(load_settings(env), environ=env, debug=debug)
+
+
+def say(text: str) -> None:
+    """One answer for stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def tell(text: str) -> None:
+    """One remark for stderr."""
+    sys.stderr.write(text + "\n")

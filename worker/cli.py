@@ -1,0 +1,113 @@
+"""Parse, bootstrap, call, exit code. No logic; heavy imports only for the chosen command.
+
+Exit codes: 0 done, nothing to do, or another tick at work; 1 a job failed; 2
+wrong usage or configuration; 130 interrupted. Errors are one line on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from worker import __version__
+from worker.commands import COMMANDS
+from worker.errors import QuotaWorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+PROGRAM = "quota-worker"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
+        raise SystemExit(EXIT_USAGE)
+
+
+def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """The parser; only the chosen command's own arguments are known, None: of all."""
+    parser = _Parser(prog=PROGRAM, description="Token quotas that hold, and alerts that arrive.")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and details")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        command.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
+        if chosen in {None, name}:
+            _module(name).add_arguments(command)
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command; returns its exit code, never raises but SystemExit of argparse."""
+    # Without a known command argparse needs the names only, to say what is wrong.
+    chosen = next((word for word in argv if word in COMMANDS), "")
+    debug = "--debug" in argv
+    try:
+        args = build_parser(chosen).parse_args(argv)
+        return _call(args)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{PROGRAM}: interrupted\n")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (| head): no fault, nothing to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except Exception as error:  # noqa: BLE001  the program's edge: one line, no traceback
+        if debug:
+            _print_traceback()
+        return _report(error)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def _call(args: argparse.Namespace) -> int:
+    import asyncio
+
+    from worker.bootstrap import build_deps
+
+    async def call() -> int:
+        async with build_deps(debug=args.debug) as deps:
+            code: int = await _module(args.command).run(args, deps)
+            sys.stdout.flush()
+            return code
+
+    return asyncio.run(call())
+
+
+def _module(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202  a module is no Protocol
+    return importlib.import_module(f"worker.commands.{name.replace('-', '_')}")
+
+
+def _report(error: Exception) -> int:
+    from worker.postgres.errors import translate
+    from worker.telemetry import redact
+
+    ours = translate(error)
+    if ours is None:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        ours = QuotaWorkerError(f"internal error: {text} (run again with --debug)")
+    sys.stderr.write(f"{PROGRAM}: {redact(str(ours))}\n")
+    return ours.exit_code
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    from worker.telemetry import redact
+
+    sys.stderr.write(redact(traceback.format_exc()))

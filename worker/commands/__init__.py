@@ -1,0 +1,27 @@
+"""The commands, one file each.
+
+To add a command: a row in COMMANDS, and `worker/commands/<name>.py` with
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None: ...
+    async def run(args: argparse.Namespace, deps: Deps) -> int: ...
+
+`run` returns the exit code (0 done or nothing to do, 1 a job failed, 2 wrong
+usage) or raises a QuotaWorkerError. The answer goes to stdout (`say`), remarks
+to stderr (`tell`), log lines to `deps.log`. The file is imported only when its
+command is called: import what is heavy (asyncpg, httpx, jinja2, ...) inside
+`run`, and keep logic in the rooms below.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMANDS: Final[dict[str, str]] = {
+    "migrate": "bring a database to this version, additively",
+    "settings": "show or set billing zone, currency and locale",
+    "replay": "run a traffic trace through the ledger",
+    "demo": "show the product in one minute",
+    "tick": "one pass over the due jobs: what cron runs every 5 minutes",
+    "run": "one job by name, now",
+    "status": "who is hot: one row per tenant and department, worst first",
+}

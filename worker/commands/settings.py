@@ -1,0 +1,32 @@
+"""`quota-worker settings [set KEY VALUE]`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from worker.bootstrap import Deps, say, tell
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    actions = parser.add_subparsers(dest="action", metavar="set")
+    change = actions.add_parser("set", help="change one setting")
+    change.add_argument("key", metavar="KEY", help="zone, currency or locale")
+    change.add_argument("value", metavar="VALUE", help="for instance Asia/Shanghai, CNY, zh-CN")
+
+
+async def run(args: argparse.Namespace, deps: Deps) -> int:
+    """Show the settings, after the change if one was asked for."""
+    from worker.postgres.deployment import Deployment
+
+    deployment = Deployment(await deps.connection(), deps.assets)
+    if args.action == "set":
+        remark = await deployment.change(args.key, args.value)
+        if remark is not None:
+            tell(remark)
+    for key, value in (await deployment.show()).items():
+        say(f"{key:<8} {value}")
+    return 0
