@@ -1,0 +1,1 @@
+"""The tiny trace that ships with the program, and how it was made."""
