@@ -1,0 +1,94 @@
+-- One pass of the warning decision: every untold crossing is logged and told once, in this one transaction.
+--
+-- Out: crossings (log rows written), messages (subjects told; each becomes one quota_outbox row per channel),
+-- superseded (logged under a higher threshold of the same cap), rearmed (thresholds that may be told again).
+-- Idempotent: a second pass over the same state writes nothing. Safe beside itself: quota_warn_log_once lets
+-- one of two passes log a crossing, and only what was logged here is told here. p_limit bounds the subjects of
+-- one pass, in the order of their names; the scan's mark moves only when none was left out.
+-- Lock order: quota_warn_log (re-arming, sorted), quota_warn_log (inserts, sorted), quota_outbox, quota_warn_scans.
+-- SQLSTATE: 55P03 when another pass holds a lock for 30 s (retry); 22023 without any channel.
+CREATE OR REPLACE FUNCTION quota_soft_warn(
+    p_now timestamptz DEFAULT NULL, p_channels text[] DEFAULT ARRAY['console'], p_limit int DEFAULT 10000,
+    OUT crossings int, OUT messages int, OUT superseded int, OUT rearmed int
+) RETURNS record
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET lock_timeout = '30s'
+AS $$
+DECLARE
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_since timestamptz;
+    v_keys  text[];
+    v_left  boolean;
+BEGIN
+    IF coalesce(cardinality(p_channels), 0) = 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'quota_soft_warn: no channel to tell anybody';
+    END IF;
+    -- At the very first pass: what ended within the last day.
+    SELECT s.scanned_at INTO v_since FROM quota_warn_scans s WHERE s.scan = 'soft_warn';
+    v_since := coalesce(v_since, v_now - interval '1 day');
+    rearmed := quota_warn_rearm(v_now);
+
+    WITH untold AS MATERIALIZED (
+        SELECT u.* FROM quota_warn_untold(v_now, v_since) u
+    ), placed AS MATERIALIZED (
+        SELECT u.*,
+               dense_rank() OVER (ORDER BY u.past, u.subject_kind, u.subject, u.environment) AS place,
+               max(u.threshold) OVER (PARTITION BY u.subject_kind, u.subject, u.environment, u.dimension,
+                                                   u.period_kind, u.period_start) AS highest
+          FROM untold u
+    ), chosen AS MATERIALIZED (
+        SELECT p.*,
+               CASE WHEN p.threshold < p.highest OR p.told_higher THEN 'superseded'
+                    WHEN p.past AND p.threshold < 100 THEN 'digest'
+                    WHEN p.past THEN 'past'
+                    ELSE 'told' END AS state
+          FROM placed p WHERE p.place <= p_limit
+    ), keyed AS (
+        SELECT c.past, c.subject_kind, c.subject, c.environment,
+               'qw-' || left(encode(sha256(convert_to(c.subject_kind || E'\x1f' || c.subject || E'\x1f' || c.environment
+                   || string_agg(concat_ws(E'\x1f', '', c.dimension, c.period_kind, c.period_start, c.threshold,
+                                           c.generation), E'\x1e'
+                                 ORDER BY c.dimension, c.period_kind, c.period_start), 'UTF8')), 'hex'), 32)
+                   AS message_key
+          FROM chosen c WHERE c.state IN ('told', 'past')
+         GROUP BY c.past, c.subject_kind, c.subject, c.environment
+    ), logged AS (
+        INSERT INTO quota_warn_log AS w (subject_kind, subject, environment, dimension, period_kind, period_start,
+                                         threshold, generation, state, severity, message_key, used, held, cap,
+                                         refused_at, logged_at, cap_seen, below_ticks)
+        SELECT c.subject_kind, c.subject, c.environment, c.dimension, c.period_kind, c.period_start,
+               c.threshold, c.generation, c.state, c.severity, k.message_key, c.used, c.held, c.cap,
+               c.refused_at, v_now, c.cap, 0
+          FROM chosen c
+          LEFT JOIN keyed k USING (past, subject_kind, subject, environment)
+         ORDER BY c.subject_kind, c.subject, c.environment, c.dimension, c.period_kind, c.period_start,
+                  c.threshold, c.generation
+        ON CONFLICT DO NOTHING
+        RETURNING w.state, w.message_key
+    )
+    SELECT count(*), count(*) FILTER (WHERE g.state = 'superseded'),
+           coalesce(array_agg(DISTINCT g.message_key) FILTER (WHERE g.state IN ('told', 'past')), '{}'),
+           (SELECT coalesce(max(p.place) > p_limit, false) FROM placed p)
+      INTO crossings, superseded, v_keys, v_left
+      FROM logged g;
+
+    messages := cardinality(v_keys);
+    IF messages > 0 THEN
+        INSERT INTO quota_outbox (dedupe_key, message_key, kind, channel, severity, urgency, locale, facts,
+                                  next_attempt_at, created_at)
+        SELECT 'qw-' || left(encode(sha256(convert_to(f.message_key || E'\x1f' || c.channel, 'UTF8')), 'hex'), 40),
+               f.message_key, f.kind, c.channel, f.severity, f.urgency, f.locale, f.facts, v_now, v_now
+          FROM quota_warn_facts(v_keys, v_now) f
+         CROSS JOIN (SELECT DISTINCT unnest(p_channels)) AS c (channel)
+         ORDER BY f.message_key, c.channel
+        ON CONFLICT ON CONSTRAINT quota_outbox_dedupe DO NOTHING;
+    END IF;
+
+    IF NOT v_left THEN
+        INSERT INTO quota_warn_scans AS s (scan, scanned_at) VALUES ('soft_warn', v_now)
+        ON CONFLICT ON CONSTRAINT quota_warn_scans_pkey DO UPDATE SET scanned_at = EXCLUDED.scanned_at
+         WHERE s.scanned_at < EXCLUDED.scanned_at;
+    END IF;
+END
+$$;

@@ -1,0 +1,86 @@
+-- The facts of messages whose crossings are in quota_warn_log, one row per message: what a template needs, no words.
+--
+-- dimensions: daily completions and cost first, as in the known line, then the others that this message tells or
+-- that are over their threshold. tier and top_apps only for departments. locale: department, tenant, deployment.
+-- urgency 0 (100 %) to 3 orders the delivery. Takes no locks.
+CREATE OR REPLACE FUNCTION quota_warn_facts(p_message_keys text[], p_now timestamptz)
+RETURNS TABLE (message_key text, kind text, severity text, urgency smallint, locale text, facts jsonb)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+    WITH told AS MATERIALIZED (
+        SELECT DISTINCT ON (w.message_key, w.dimension, w.period_kind, w.period_start) w.*,
+               array_position(ARRAY['exhausted', 'protected', 'downgrade', 'warning'], w.severity) AS rank
+          FROM quota_warn_log w
+         WHERE w.message_key = ANY (p_message_keys) AND w.state IN ('told', 'past')
+         ORDER BY w.message_key, w.dimension, w.period_kind, w.period_start, w.threshold DESC
+    ), message AS MATERIALIZED (
+        SELECT t.message_key, t.subject_kind, t.subject, t.environment, bool_or(t.state = 'past') AS past,
+               max(t.threshold) AS threshold, min(t.rank) AS rank
+          FROM told t GROUP BY t.message_key, t.subject_kind, t.subject, t.environment
+    ), stand AS MATERIALIZED (
+        SELECT m.message_key, 'day' AS period_kind, quota_day(p_now) AS period_start, s.*
+          FROM message m CROSS JOIN LATERAL quota_warn_tenants(ARRAY[m.subject], 'day', quota_day(p_now)) s
+         WHERE m.subject_kind = 'tenant' AND NOT m.past
+        UNION ALL
+        SELECT m.message_key, 'month', quota_month(quota_day(p_now)), s.*
+          FROM message m
+         CROSS JOIN LATERAL quota_warn_tenants(ARRAY[m.subject], 'month', quota_month(quota_day(p_now))) s
+         WHERE m.subject_kind = 'tenant' AND NOT m.past
+        UNION ALL
+        SELECT m.message_key, 'month', quota_month(quota_day(p_now)), s.*
+          FROM message m
+         CROSS JOIN LATERAL quota_warn_departments(quota_month(quota_day(p_now)), p_now, ARRAY[m.subject]) s
+         WHERE m.subject_kind = 'department' AND NOT m.past AND s.environment = m.environment
+    ), shown AS (
+        SELECT t.message_key, t.dimension, t.period_kind, t.period_start, t.used, t.held, t.cap, t.threshold, t.refused_at
+          FROM told t
+        UNION ALL
+        SELECT s.message_key, s.dimension, s.period_kind, s.period_start, s.used, s.held, s.cap, NULL, s.refused_at
+          FROM stand s JOIN message m ON m.message_key = s.message_key
+         WHERE (m.subject_kind = 'department' OR s.period_kind = 'day' AND s.dimension IN ('completions', 'cost')
+                OR s.pcts[1] BETWEEN 1 AND 99 AND s.used * 100 >= s.pcts[1] * s.cap OR s.used >= s.cap)
+           AND NOT EXISTS (SELECT FROM told t WHERE t.message_key = s.message_key AND t.dimension = s.dimension
+                              AND t.period_kind = s.period_kind AND t.period_start = s.period_start)
+    ), listed AS (
+        SELECT h.message_key,
+               jsonb_agg(quota_warn_dimension_facts(h.dimension, h.period_kind, h.period_start, h.used, h.held, h.cap,
+                                                    h.threshold, h.refused_at, p_now)
+                         ORDER BY h.period_kind = 'month',
+                                  array_position(ARRAY['completions', 'cost', 'input_tokens', 'output_tokens', 'tokens'],
+                                                 h.dimension), h.period_start) AS dimensions
+          FROM shown h GROUP BY h.message_key
+    ), tier AS (
+        SELECT s.message_key,
+               CASE WHEN bool_or(s.used >= s.cap) THEN 'exhausted'
+                    WHEN bool_or(s.used * 100 >= s.pcts[3] * s.cap) THEN 'protected'
+                    WHEN bool_or(s.used * 100 >= s.pcts[2] * s.cap) THEN 'downgrade'
+                    WHEN bool_or(s.used * 100 >= s.pcts[1] * s.cap) THEN 'warning'
+                    ELSE 'normal' END AS tier
+          FROM stand s JOIN message m ON m.message_key = s.message_key AND m.subject_kind = 'department'
+         GROUP BY s.message_key
+    )
+    SELECT m.message_key, m.subject_kind || '-warn',
+           (ARRAY['exhausted', 'protected', 'downgrade', 'warning'])[m.rank], (m.rank - 1)::smallint,
+           coalesce(d.locale, l.locale, g.locale),
+           jsonb_build_object(
+               'subject_kind', m.subject_kind, 'subject', m.subject, 'environment', m.environment,
+               'department_id', d.department_id, 'department_name', d.name,
+               'severity', (ARRAY['exhausted', 'protected', 'downgrade', 'warning'])[m.rank],
+               'threshold', m.threshold, 'past', m.past, 'decided_at', p_now, 'zone', g.billing_zone,
+               'currency', g.currency, 'dimensions', i.dimensions,
+               'enforce', CASE m.subject_kind WHEN 'tenant' THEN l.enforce END,
+               'tier', CASE m.subject_kind WHEN 'department' THEN coalesce(t.tier, 'normal') END,
+               'downgrade_model', b.downgrade_model, 'downgrade_from', b.downgrade_from,
+               'owner_emails', coalesce(d.owner_emails, '{}'), 'finance_emails', coalesce(d.finance_emails, '{}'),
+               'top_apps', CASE m.subject_kind WHEN 'department'
+                           THEN quota_department_top_apps(m.subject, m.environment, p_now) END)
+      FROM message m
+     CROSS JOIN quota_settings g
+      JOIN listed i ON i.message_key = m.message_key
+      LEFT JOIN tier t ON t.message_key = m.message_key
+      LEFT JOIN tenant_limits l ON m.subject_kind = 'tenant' AND l.tenant_id = m.subject
+      LEFT JOIN departments d ON d.department_id = CASE m.subject_kind WHEN 'tenant' THEN l.department_id ELSE m.subject END
+      LEFT JOIN department_budgets b ON m.subject_kind = 'department' AND b.department_id = m.subject
+           AND b.environment = m.environment
+$$;
