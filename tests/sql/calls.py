@@ -139,9 +139,7 @@ class Calls:
     async def progress(
         self, tenant: str = "t", request_id: str = "r", tokens_out: int = 1, **extra: Any
     ) -> Row:
-        return await self.row(
-            PROGRESS, tenant, request_id, tokens_out, extra.get("now", self.now)
-        )
+        return await self.row(PROGRESS, tenant, request_id, tokens_out, extra.get("now", self.now))
 
     async def expire(self, limit: int = 1000, **extra: Any) -> list[Row]:
         sql = "SELECT * FROM quota_expire_stale(p_limit => $1, p_now => $2)"
@@ -253,7 +251,10 @@ class Calls:
         return await self.row(sql, department, environment, month)
 
     async def refusals(self, tenant: str = "t") -> dict[str, int]:
-        sql = "SELECT reason, sum(count)::bigint AS n FROM quota_refusals WHERE tenant_id = $1 GROUP BY 1"
+        sql = (
+            "SELECT reason, sum(count)::bigint AS n FROM quota_refusals"
+            " WHERE tenant_id = $1 GROUP BY reason"
+        )
         return {row["reason"]: row["n"] for row in await self.rows(sql, tenant)}
 
 
