@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -91,31 +92,77 @@ class OutboxMessage:
     """A claimed message: held until the lease of ``lease_token`` ends.
 
     ``facts`` is the JSON text it is rendered from; ``attempt`` counts from 1;
-    ``dedupe_key`` is the same at each attempt.
+    ``dedupe_key`` (at most 50 characters) is the same at each attempt;
+    ``is_fallback``: it tells that another message could not be delivered.
     """
 
     message_id: int
     lease_token: str
     kind: str
     channel: str
+    severity: str
     locale: str
     facts: str
     attempt: int
     dedupe_key: str
     created_at: datetime
+    is_fallback: bool = False
+
+
+class FailureCause(StrEnum):
+    """Why an attempt failed: the closed set of ``quota_outbox_failure``, and a metric's label."""
+
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    RATE_LIMITED = "rate_limited"
+    SERVER_ERROR = "server_error"
+    BAD_SIGNATURE = "bad_signature"
+    KEYWORD_MISSING = "keyword_missing"
+    BOT_REMOVED = "bot_removed"
+    ADDRESS_REFUSED = "address_refused"
+    TOO_LARGE = "too_large"
+    REJECTED = "rejected"
+    UNKNOWN_ANSWER = "unknown_answer"
+    COMMAND_MISSING = "command_missing"
+    COMMAND_FAILED = "command_failed"
+    NOT_CONFIGURED = "not_configured"
+    NOT_RENDERED = "not_rendered"
+    WORKER_LOST = "worker_lost"
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A notifier's answer. ``cause`` is one of a closed set, None when delivered.
+    """A notifier's answer: sent, or failed with a cause and whether trying again may help.
 
-    ``detail`` is one plain line without any secret.
+    ``cause`` is None exactly when delivered. ``detail`` is one plain line without any
+    secret, for the operator.
     """
 
     delivered: bool
     retryable: bool = False
-    cause: str | None = None
+    cause: FailureCause | None = None
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """What became of a message after a failed attempt.
+
+    ``outcome`` is retry (due again after ``wait_seconds``), dead, or lost (another holds
+    its lease); ``told``: a dead message was handed to the fallback channel.
+    """
+
+    outcome: str
+    wait_seconds: float = 0.0
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendRate:
+    """The most requests that one bot may get, over all workers."""
+
+    per_second: int
+    per_minute: int
 
 
 @dataclass(frozen=True, slots=True)

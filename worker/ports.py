@@ -18,11 +18,13 @@ if TYPE_CHECKING:
         CrossingCounts,
         Decision,
         Delivery,
+        FailedAttempt,
         InboxBooked,
         JobRun,
         JobSchedule,
         MonthRolled,
         OutboxMessage,
+        SendRate,
         StaleEnded,
         TickLease,
     )
@@ -87,7 +89,7 @@ class Warnings(Protocol):
     """What soft_warn needs: finding crossings and writing log and outbox rows."""
 
     async def decide(self, limit: int, now: datetime | None) -> CrossingCounts:
-        """Log at most ``limit`` untold crossings with the messages they cause."""
+        """Log the untold crossings of at most ``limit`` subjects, with their messages."""
 
     async def count_untold(self, now: datetime | None) -> int:
         """How many crossings ``decide`` would log now; changes nothing."""
@@ -96,30 +98,38 @@ class Warnings(Protocol):
 class Outbox(Protocol):
     """What deliver needs; owned by the holder of each message's lease token."""
 
+    async def count_due(self, now: datetime | None) -> int:
+        """How many messages wait to be sent now; changes nothing."""
+
+    async def take_slot(self, channel: str, rate: SendRate) -> float:
+        """0.0 when one request may go out on the channel now, else seconds to wait.
+
+        Counted over all workers, in real time. Not idempotent: each grant counts.
+        """
+
     async def claim(
-        self, limit: int, lease_seconds: int, now: datetime | None
-    ) -> Sequence[OutboxMessage]:
-        """Lease at most ``limit`` due messages; no transaction stays open."""
+        self, channel: str | None, served: Sequence[str], lease_seconds: int, now: datetime | None
+    ) -> OutboxMessage | None:
+        """Lease the channel's most urgent due message; no transaction stays open.
+
+        ``channel`` None: one that has lain for over an hour on a channel not in ``served``.
+        """
 
     async def finish(self, message: OutboxMessage, now: datetime | None) -> bool:
         """Mark as sent; False when the lease was lost meanwhile."""
 
-    async def retry_later(
-        self, message: OutboxMessage, delivery: Delivery, wait_seconds: float, now: datetime | None
-    ) -> bool:
-        """Put back for a later attempt; False when the lease was lost meanwhile."""
-
-    async def bury(
-        self, message: OutboxMessage, delivery: Delivery, now: datetime | None
-    ) -> bool:
-        """Mark as dead with its cause; False when the lease was lost meanwhile."""
-
-    async def count_due(self, now: datetime | None) -> int:
-        """How many messages wait to be sent now; changes nothing."""
+    async def fail(
+        self, message: OutboxMessage, delivery: Delivery, fallback: str | None, now: datetime | None
+    ) -> FailedAttempt:
+        """Record a failed attempt: to be tried again, or dead and told on ``fallback``."""
 
 
 class Notifier(Protocol):
     """One configured channel. Never raises for a failed send: it answers."""
+
+    @property
+    def rate(self) -> SendRate | None:
+        """How fast the service may be asked; None where nothing limits it."""
 
     async def send(self, message: OutboxMessage, timeout_seconds: float) -> Delivery:
         """Render and send one message within the time limit."""
@@ -128,8 +138,15 @@ class Notifier(Protocol):
 class Channels(Protocol):
     """The configured channels; each adapter is imported when first asked for."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every configured channel, at least ``console``; each alert goes to each."""
+
     def notifier(self, channel: str) -> Notifier:
         """The notifier of this channel; ``KeyError`` when none is configured."""
+
+    def fallback(self, message: OutboxMessage) -> str | None:
+        """The channel that is told when this message is given up; None when none is left."""
 
     async def close(self) -> None:
         """Release connections that notifiers opened. Idempotent."""
