@@ -31,7 +31,7 @@ import asyncpg
 import httpx
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
 NANOS_PER_INPUT_TOKEN = 3_000  # 3 per million tokens, in the billing currency
 NANOS_PER_OUTPUT_TOKEN = 15_000
@@ -90,11 +90,18 @@ class Gateway:
         row = await self._call(
             "SELECT allowed, reason, notice, model, retry_after_seconds"
             " FROM quota_reserve($1, $2, $3, $4, $5, p_model => $6)",
-            tenant, request_id, held.in_tokens, held.out_tokens, held.cost_nanos, model,
+            tenant,
+            request_id,
+            held.in_tokens,
+            held.out_tokens,
+            held.cost_nanos,
+            model,
         )
         if not row["allowed"]:
             wait = row["retry_after_seconds"]
-            raise QuotaRefusedError(row["reason"], row["notice"], None if wait is None else float(wait))
+            raise QuotaRefusedError(
+                row["reason"], row["notice"], None if wait is None else float(wait)
+            )
         try:
             # the ledger may have chosen a smaller model: the department's budget runs low
             async for piece in self._pieces(prompt, row["model"] or model, usage):
@@ -140,7 +147,9 @@ class Gateway:
         try:
             await self._call(
                 "SELECT outcome FROM quota_progress($1, $2, $3)",
-                tenant, request_id, usage.out_tokens,
+                tenant,
+                request_id,
+                usage.out_tokens,
             )
         except (asyncpg.PostgresError, OSError):
             return
@@ -152,7 +161,9 @@ class Gateway:
         try:
             await self._call(
                 "SELECT outcome FROM quota_settle($1, $2, $3, $4, $5)",
-                tenant, request_id, *figures,
+                tenant,
+                request_id,
+                *figures,
             )
         except (asyncpg.PostgresError, OSError):
             if not usage.final:
@@ -161,7 +172,9 @@ class Gateway:
                 "INSERT INTO quota_usage_inbox"
                 " (tenant_id, request_id, input_tokens, output_tokens, cost_nanos, occurred_at)"
                 " VALUES ($1, $2, $3, $4, $5, clock_timestamp())",
-                tenant, request_id, *figures,
+                tenant,
+                request_id,
+                *figures,
             )
 
     async def _give_up(self, tenant: str, request_id: str, usage: Usage) -> None:
@@ -171,10 +184,14 @@ class Gateway:
         consumed = usage if usage.out_tokens else Usage(0)
         await self._call(
             "SELECT outcome FROM quota_release($1, $2, $3, $4, $5)",
-            tenant, request_id, consumed.in_tokens, consumed.out_tokens, consumed.cost_nanos,
+            tenant,
+            request_id,
+            consumed.in_tokens,
+            consumed.out_tokens,
+            consumed.cost_nanos,
         )
 
-    async def _ended(self, ending: Any) -> None:
+    async def _ended(self, ending: Coroutine[Any, Any, None]) -> None:
         """Sees an ending through even when this task is being cancelled.
 
         If the ledger stays unreachable the reservation runs out, and reconcile ends it.

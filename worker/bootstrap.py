@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from worker.jobs.context import JobPorts
     from worker.postgres.embedded import EmbeddedServer
+    from worker.postgres.jobs import PostgresJobRuns
+    from worker.postgres.reports import PostgresReports
 
 
 class Deps:
@@ -92,6 +95,36 @@ class Deps:
             self._pool = await open_pool(self.dsn())
             self._stack.push_async_callback(self._pool.close)
         return self._pool
+
+    async def job_ports(self) -> JobPorts:
+        """The adapters that jobs see, on the command's pool."""
+        from worker.jobs.context import JobPorts
+        from worker.postgres.jobs import PostgresMonths
+        from worker.postgres.ledger import PostgresLedger
+        from worker.postgres.queries import load_queries
+
+        pool = await self.pool()
+        return JobPorts(
+            ledger=PostgresLedger(pool, load_queries(self.assets, "ledger")),
+            months=PostgresMonths(pool, load_queries(self.assets, "jobs")),
+            warnings=None,
+            outbox=None,
+            channels=None,
+        )
+
+    async def job_runs(self) -> PostgresJobRuns:
+        """The tick's lease and the record of runs."""
+        from worker.postgres.jobs import PostgresJobRuns
+        from worker.postgres.queries import load_queries
+
+        return PostgresJobRuns(await self.pool(), load_queries(self.assets, "jobs"))
+
+    async def reports(self) -> PostgresReports:
+        """Reads for people."""
+        from worker.postgres.queries import load_queries
+        from worker.postgres.reports import PostgresReports
+
+        return PostgresReports(await self.pool(), load_queries(self.assets, "status"))
 
 
 def build_deps(*, debug: bool = False, environ: Mapping[str, str] | None = None) -> Deps:

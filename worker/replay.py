@@ -68,8 +68,10 @@ class JournalLine:
 
 @dataclass(slots=True)
 class ReplaySummary:
-    """What was asked, decided and sent. ``admitted`` and ``lost`` are sums of estimates,
-    ``settled`` and ``aborted`` of what was consumed, ``refused`` of refused estimates.
+    """What was asked, decided and sent.
+
+    ``admitted`` and ``lost`` are sums of estimates, ``settled`` and ``aborted`` of what was
+    consumed, ``refused`` of refused estimates.
     """
 
     reasons: dict[str, int] = field(default_factory=dict)
@@ -166,11 +168,17 @@ class Replay:
         return min((agenda[0][0] for agenda in self._agendas if agenda), default=None)
 
     async def advance(self, until: datetime | None = None) -> None:
-        """Make every call that is due before ``until`` (None: to the end)."""
-        async with asyncio.TaskGroup() as group:
-            for agenda in self._agendas:
-                if agenda:
-                    group.create_task(self._work(agenda, until))
+        """Make every call that is due before ``until`` (None: to the end).
+
+        Raises the first error of a call; what other workers had begun is abandoned.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                for agenda in self._agendas:
+                    if agenda:
+                        group.create_task(self._work(agenda, until))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
 
     async def _work(
         self, agenda: list[tuple[datetime, int, int, int]], until: datetime | None

@@ -8,7 +8,7 @@ SHA-256 over ``SEED:PURPOSE:INDEX`` (INDEX: the request's place in the trace by 
   k-th with weight 1 / k**s).
 - ``fate``: u < lose: the usage chunk is lost (no settle ever comes); u < lose + abort:
   the caller hangs up in mid-stream; else the stream ends and is settled.
-- ``cut``: an aborted stream got floor(u × its output tokens) tokens out; with none, the
+- ``cut``: an aborted stream got floor(u * its output tokens) tokens out; with none, the
   request is released with zeros, otherwise with its input, these tokens and their cost.
 """
 

@@ -89,8 +89,10 @@ def parse_trace(data: bytes, name: str) -> list[TraceRequest]:
         raise UsageError(f"{name} line {line}: not UTF-8: save the file as UTF-8") from error
     lines = _rows(text, name)
     if not lines:
-        raise UsageError(f"{name} is empty: a header line is needed, such as "
-                         "timestamp,input_tokens,output_tokens")
+        raise UsageError(
+            f"{name} is empty: a header line is needed, such as "
+            "timestamp,input_tokens,output_tokens"
+        )
     header_line, header = lines[0]
     columns = _columns(header, f"{name} line {header_line}")
     if len(lines) - 1 > MAX_REQUESTS:
@@ -134,8 +136,10 @@ def _columns(header: Sequence[str], place: str) -> dict[str, int]:
         if role is None:
             continue
         if role in columns:
-            raise UsageError(f"{place}: {_shown(title)} and {_shown(header[columns[role]])} "
-                             "name the same column: keep one")
+            raise UsageError(
+                f"{place}: {_shown(title)} and {_shown(header[columns[role]])} "
+                "name the same column: keep one"
+            )
         columns[role] = position
     for role in REQUIRED:
         if role not in columns:
@@ -156,8 +160,9 @@ def _request(
             return None
         text, where = cell(role)
         if _CONTROL.search(text) or len(text) > MAX_ID_CHARACTERS:
-            raise UsageError(f"{where}: at most {MAX_ID_CHARACTERS} characters, "
-                             "no control characters")
+            raise UsageError(
+                f"{where}: at most {MAX_ID_CHARACTERS} characters, no control characters"
+            )
         if not text and role == TENANT:
             raise UsageError(f"{where}: empty: a tenant's name is needed")
         return text or None
@@ -174,8 +179,10 @@ def _request(
 
 def _count(text: str, where: str) -> int:
     if _COUNT.fullmatch(text) is None or int(text) > MAX_TOKENS:
-        raise UsageError(f"{where}: {_shown(text)} is no token count: "
-                         f"a whole number from 0 to {MAX_TOKENS} is needed")
+        raise UsageError(
+            f"{where}: {_shown(text)} is no token count: "
+            f"a whole number from 0 to {MAX_TOKENS} is needed"
+        )
     return int(text)
 
 
@@ -183,8 +190,9 @@ def _time(text: str, where: str) -> datetime:
     try:
         return parse_time(text)
     except ValueError as error:
-        raise UsageError(f"{where}: {_shown(text)} is no time: "
-                         "one such as 2026-11-30 18:15:46.680 is needed") from error
+        raise UsageError(
+            f"{where}: {_shown(text)} is no time: one such as 2026-11-30 18:15:46.680 is needed"
+        ) from error
 
 
 def parse_time(text: str) -> datetime:

@@ -47,3 +47,10 @@ SELECT t.tenant_id
   FROM unnest($1::text[]) AS t (tenant_id)
  WHERE NOT EXISTS (SELECT 1 FROM tenant_limits l WHERE l.tenant_id = t.tenant_id)
  ORDER BY t.tenant_id;
+
+-- name: lanes
+SELECT l.tenant_id,
+       CASE WHEN l.department_id IS NULL THEN 'tenant ' || l.tenant_id
+            ELSE 'department ' || l.department_id || ' ' || l.environment END AS lane
+  FROM tenant_limits l
+ WHERE l.tenant_id = ANY ($1::text[]);

@@ -77,9 +77,7 @@ class Tick:
         finally:
             renewal.cancel()
 
-    async def _run_due(
-        self, jobs: Sequence[Job], ctx: JobContext, lease: TickLease
-    ) -> TickReport:
+    async def _run_due(self, jobs: Sequence[Job], ctx: JobContext, lease: TickLease) -> TickReport:
         """Run each due job; the record and the lease's end are written in one go.
 
         A job's record is held back only while the jobs after it run: should the process
@@ -89,7 +87,8 @@ class Tick:
         try:
             for job in jobs:
                 if job.name in lease.due_jobs:
-                    runs.append(await self._run_job(job, ctx))
+                    run = await self._run_job(job, ctx)
+                    runs.append(run)
         finally:
             await self._job_runs.record(lease, runs, release=True, now=ctx.now)
         return TickReport(granted=True, runs=tuple(runs))
@@ -105,8 +104,10 @@ class Tick:
                 raise
             except QuotaWorkerError as error:
                 run = JobRun(job.name, "failed", {}, 0.0, _one_line(error))
-            except Exception as error:  # the loop's edge: one job's fault stops no other
-                run = JobRun(job.name, "failed", {}, 0.0, f"{type(error).__name__}: {_one_line(error)}")
+            except Exception as error:  # noqa: BLE001  the loop's edge: no job stops another
+                run = JobRun(
+                    job.name, "failed", {}, 0.0, f"{type(error).__name__}: {_one_line(error)}"
+                )
             else:
                 outcome = "failed" if counts.failed else "unfinished" if counts.leftover else "done"
                 run = JobRun(job.name, outcome, counts.as_counts(), 0.0)

@@ -130,6 +130,12 @@ class PostgresTraffic:
         with translated():
             await self._pool.execute(self._queries["create_tenants"], list(tenants))
 
+    async def lanes(self, tenants: Sequence[str]) -> dict[str, str]:
+        """Which pool each tenant shares with others: its department's, else its own."""
+        with translated():
+            rows = await self._pool.fetch(self._queries["lanes"], list(tenants))
+        return {row["tenant_id"]: row["lane"] for row in rows}
+
     async def _end(
         self, query: str, ask: Ask, amounts: tuple[int, int, int], now: datetime | None
     ) -> str:

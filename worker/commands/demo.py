@@ -1,0 +1,224 @@
+"""`quota-worker demo`: the product in one minute, on a database of its own.
+
+An embedded server in a folder beside the usual one, its database made anew at each run;
+POSTGRES_DSN and the configured channels are left alone. An hour of traffic from the tiny
+trace is laid onto today from nine o'clock, with a tick every five minutes of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from worker.bootstrap import Deps, say
+from worker.errors import StarterBusyError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from worker.models import JobRun
+    from worker.postgres.queries import Queries
+    from worker.replay import ReplaySummary
+
+TICK_EVERY = timedelta(minutes=5)
+# A hold lasts ten minutes after its last sign of life; then a tick gives it back.
+AFTER_TRAFFIC = timedelta(minutes=20)
+LOSE_USAGE, ABORT, ESTIMATE_OUT = 0.04, 0.03, 400
+CONCURRENCY = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument(
+        "--seed", metavar="N", type=int, default=7, help="for lost usage and hang-ups (default 7)"
+    )
+
+
+async def run(args: argparse.Namespace, deps: Deps) -> int:
+    """Play the demo; 0 when all went well, 1 when a job of it failed."""
+    from worker.postgres.embedded import EmbeddedServer, default_home
+    from worker.postgres.queries import load_queries
+    from worker.settings import Settings
+
+    usual = default_home(deps.environ)
+    home = usual.with_name(f"{usual.name}-demo")
+    _heading("1  An embedded PostgreSQL, made for this demo")
+    queries = load_queries(deps.assets, "demo")
+    with EmbeddedServer(home, durable=False) as server, _alone(server.home):
+        await _fresh_database(server.dsn_of("postgres"), queries)
+        say(f"   it lives in {server.home}, reachable by a unix socket only")
+        own = Deps(Settings(postgres_dsn=server.dsn), environ=deps.environ, assets=deps.assets)
+        async with own:
+            failed = await _Demo(own, queries, args.seed).play()
+    command = f"QUOTA_WORKER_DATA={home} quota-worker"
+    _heading("Look around")
+    say(f"   {command} status --json")
+    say(f"   {command} replay YOUR_TRACE.csv --tenants 20 --create-tenants")
+    say("   with POSTGRES_DSN set, the same commands work on your own database: migrate first")
+    return 1 if failed else 0
+
+
+class _Demo:
+    """The demo's steps, in order, on an empty database."""
+
+    def __init__(self, deps: Deps, queries: Queries, seed: int) -> None:
+        self._deps = deps
+        self._queries = queries
+        self._seed = seed
+        self._failed = False
+        self._runs: list[JobRun] = []
+
+    async def play(self) -> bool:
+        """All steps; returns whether a job failed."""
+        await self._set_up()
+        await self._traffic()
+        _heading("5  Who is hot now: quota-worker status")
+        await self._status()
+        return self._failed
+
+    async def _set_up(self) -> None:
+        from worker.postgres.migrate import Migrator
+
+        connection = await self._deps.connection()
+        result = await Migrator(connection, self._deps.assets).migrate()
+        say(f"   quota-worker migrate: {', '.join(result.applied)}")
+        for name in ("department", "tenants", "budget"):
+            await connection.execute(self._queries[name])
+        _heading("2  Five tenants, and a department that two of them share")
+        say("   tenant-free     50 completions and 2.00 a day, a burst of 2, then one in 2 s")
+        say("   tenant-pro      2,000 completions and 50.00 a day, a burst of 10, then 2 a second")
+        say("   tenant-abuser   5 completions and 1.00 a day, a burst of 1, then one in 10 s")
+        say("   marketing       1.20 a month for marketing-copy and marketing-seo together:")
+        say("                   warned at 75 %, the model 'small' from 90 %, high priority only")
+        say("                   from 98 %, and nothing from 100 %")
+
+    async def _traffic(self) -> None:
+        from worker.clock import monotonic_seconds
+        from worker.postgres.ledger import PostgresTraffic
+        from worker.postgres.queries import load_queries
+        from worker.replay import Pace, Replay
+        from worker.replay_plan import ReplayOptions, plan_requests
+        from worker.replay_trace import parse_trace
+
+        pool = await self._deps.pool()
+        morning: datetime = await pool.fetchval(self._queries["morning"])
+        options = ReplayOptions(
+            run_id="demo",
+            seed=self._seed,
+            lose_usage=LOSE_USAGE,
+            abort=ABORT,
+            estimate_out=ESTIMATE_OUT,
+            start_at=morning,
+        )
+        planned = plan_requests(parse_trace(tiny_trace(), "tiny.csv"), options)
+        traffic = PostgresTraffic(pool, load_queries(self._deps.assets, "ledger"))
+        tenants = sorted({request.ask.tenant_id for request in planned})
+        replay = Replay(
+            planned,
+            await traffic.lanes(tenants),
+            traffic,
+            Pace(planned[0].at, None, monotonic_seconds),
+            concurrency=CONCURRENCY,
+            progress_every=options.progress_every,
+        )
+        _heading(f"3  {len(planned)} model calls in seventy minutes, and a tick every five")
+        say("   each call is reserved at its estimate, streamed, and settled at its usage; in")
+        say(f"   {LOSE_USAGE:.0%} the usage never comes, in {ABORT:.0%} the caller hangs up\n")
+        at, end = morning + TICK_EVERY, planned[-1].at
+        before = _reasons(replay.summary)
+        while at <= end + TICK_EVERY:  # bounded by the trace's length
+            await replay.advance(at)
+            _window_line(at, before, before := _reasons(replay.summary))
+            await self._tick(at)
+            at += TICK_EVERY
+        await replay.advance()
+        holds = await pool.fetchval(self._queries["open_holds"])
+        _heading(f"4  The traffic is over; {holds} holds wait for usage that will never come")
+        at = end + AFTER_TRAFFIC
+        self._runs.clear()
+        await self._tick(at)
+        expired = sum(
+            number
+            for job_run in self._runs
+            for name, number in job_run.counts.items()
+            if name.startswith("expired_")
+        )
+        left = await pool.fetchval(self._queries["open_holds"])
+        say(f"   {at:%H:%M}  the tick ended {expired}, charged at their estimates; {left} are left")
+
+    async def _tick(self, at: datetime) -> None:
+        from worker.commands.tick import tick
+        from worker.jobs.registry import JOBS
+
+        sys.stdout.flush()  # alerts go to stderr: keep their place among the lines
+        report = await tick(
+            self._deps, JOBS, as_of=at, dry_run=False, always=False, on_run=self._runs.append
+        )
+        for job_run in report.runs:
+            if job_run.outcome == "failed":
+                self._failed = True
+                say(f"   {at:%H:%M}  {job_run.job} failed: {job_run.error}")
+
+    async def _status(self) -> None:
+        from worker.periods import load_zone
+        from worker.status import render_text
+
+        report = await (await self._deps.reports()).status(None)
+        text = render_text(report, load_zone(report.billing_zone))
+        say("\n".join(f"   {line}".rstrip() for line in text.splitlines()))
+
+
+def tiny_trace() -> bytes:
+    """The trace that ships inside the package."""
+    from importlib.resources import files
+
+    return files("worker.traces").joinpath("tiny.csv").read_bytes()
+
+
+def _reasons(summary: ReplaySummary) -> dict[str, int]:
+    return dict(summary.reasons)
+
+
+def _window_line(at: datetime, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    fresh = {reason: number - before.get(reason, 0) for reason, number in after.items()}
+    admitted = fresh.pop("ok", 0)
+    refused = ", ".join(f"{number} {reason}" for reason, number in sorted(fresh.items()) if number)
+    say(f"   {at:%H:%M}  {admitted:3d} admitted{'; refused: ' if refused else ''}{refused}")
+
+
+def _heading(text: str) -> None:
+    bold = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
+    say(f"\n{bold[0]}{text}{bold[1]}")
+
+
+async def _fresh_database(admin_dsn: str, queries: Queries) -> None:
+    from worker.postgres.pool import connect
+
+    connection = await connect(admin_dsn)
+    try:
+        for name in ("drop_database", "create_database"):
+            await connection.execute(queries[name])
+    finally:
+        await connection.close()
+
+
+@contextlib.contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Keeps a second demo out: it would drop the first one's database."""
+    import fcntl
+
+    lock = os.open(home / "demo.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StarterBusyError("another demo runs right now: wait a minute") from None
+        yield
+    finally:
+        os.close(lock)

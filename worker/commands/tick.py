@@ -1,0 +1,164 @@
+"""`quota-worker tick [--jobs a,b] [--as-of T] [--dry-run] [--json]`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from worker.bootstrap import Deps, say, tell
+from worker.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from worker.jobs.registry import Job
+    from worker.jobs.tick import TickReport
+    from worker.models import JobRun
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument("--jobs", metavar="A,B", help="only these jobs (default: all that are due)")
+    add_run_arguments(parser)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `tick` and `run` share."""
+    parser.add_argument(
+        "--as-of",
+        metavar="T",
+        help="judge by this time, such as 2026-11-30T10:05:00Z, not by the clock (replays, tests)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="change and send nothing, say what would be done"
+    )
+    parser.add_argument("--json", action="store_true", help="write what was done to stdout")
+
+
+async def run(args: argparse.Namespace, deps: Deps) -> int:
+    """One pass; exit 0 done, nothing to do, or another tick at work; 1 a job failed."""
+    from worker.jobs.registry import JOBS
+
+    jobs = JOBS if args.jobs is None else chosen_jobs(args.jobs.split(","))
+    # a job asked for by name runs even when its slot is done
+    return await run_jobs(args, deps, jobs, always=args.jobs is not None)
+
+
+def chosen_jobs(names: Sequence[str]) -> tuple[Job, ...]:
+    """The jobs of these names; raises UsageError for an unknown one."""
+    from worker.jobs.registry import job_names, select_jobs
+
+    try:
+        return select_jobs([name.strip() for name in names])
+    except KeyError as error:
+        raise UsageError(
+            f"no job is called {error.args[0]!r}: the jobs are {', '.join(job_names())}"
+        ) from error
+
+
+async def run_jobs(
+    args: argparse.Namespace, deps: Deps, jobs: Sequence[Job], *, always: bool
+) -> int:
+    """Run the jobs as one tick and answer as the options ask."""
+    report = await tick(
+        deps,
+        jobs,
+        as_of=as_of_time(args.as_of),
+        dry_run=args.dry_run,
+        always=always,
+        on_run=lambda job_run: _log(deps, job_run),
+    )
+    if args.json:
+        import json
+
+        say(json.dumps(as_document(report), ensure_ascii=False))
+    elif args.dry_run:
+        for job_run in report.runs:
+            counts = ", ".join(
+                f"{name} {number}" for name, number in job_run.counts.items() if number
+            )
+            say(f"{job_run.job:<12}{job_run.error or counts or 'nothing to do'}")
+    elif not report.granted:
+        tell("another tick is at work: left to it")
+    return 1 if report.failed else 0
+
+
+async def tick(
+    deps: Deps,
+    jobs: Sequence[Job],
+    *,
+    as_of: datetime | None,
+    dry_run: bool,
+    always: bool,
+    on_run: Callable[[JobRun], None],
+) -> TickReport:
+    """One tick with its lease, deadline and signals; raises only for the database's trouble."""
+    from worker.clock import monotonic_seconds
+    from worker.jobs.context import Deadline, JobContext
+    from worker.jobs.tick import DEADLINE_SECONDS, Tick
+
+    deadline = Deadline(DEADLINE_SECONDS, monotonic_seconds)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, deadline.stop)
+    try:
+        ctx = JobContext(as_of, deadline, dry_run, await deps.job_ports())
+        runner = Tick(
+            await deps.job_runs(),
+            f"{os.uname().nodename}:{os.getpid()}",
+            monotonic_seconds,
+            on_run,
+        )
+        return await runner.run(jobs, ctx, always=always)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def as_of_time(text: str | None) -> datetime | None:
+    """The option's time; one without an offset is UTC. Raises UsageError."""
+    if text is None:
+        return None
+    from worker.replay_trace import parse_time
+
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is no time: one such as 2026-11-30T10:05:00Z is needed"
+        ) from error
+
+
+def as_document(report: TickReport) -> dict[str, object]:
+    """For JSON."""
+    return {
+        "granted": report.granted,
+        "failed": report.failed,
+        "jobs": [
+            {
+                "job": job_run.job,
+                "outcome": job_run.outcome,
+                "seconds": round(job_run.seconds, 4),
+                "error": job_run.error,
+                **job_run.counts,
+            }
+            for job_run in report.runs
+        ],
+    }
+
+
+def _log(deps: Deps, job_run: JobRun) -> None:
+    """A line per job that did something; a healthy tick without work stays silent and fast."""
+    seconds = round(job_run.seconds, 3)
+    if job_run.outcome == "failed":
+        deps.log.error(
+            "job failed", job=job_run.job, seconds=seconds, error=job_run.error, **job_run.counts
+        )
+    elif any(job_run.counts.values()) or job_run.outcome != "done":
+        deps.log.info(
+            "job ran", job=job_run.job, outcome=job_run.outcome, seconds=seconds, **job_run.counts
+        )
