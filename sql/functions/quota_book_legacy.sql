@@ -1,0 +1,104 @@
+-- Folds in what legacy programs wrote directly into quota_usage (an UPDATE, or a row of their own): the
+-- difference between a row's counters and what our functions booked goes to legacy_*, to the month of the
+-- tenant's present department, and later days' cached sums are dropped. Looks at this month and the last.
+-- Returns the number of rows folded; fewer than p_limit: done. Locks: tenants, department slots, each sorted.
+CREATE OR REPLACE FUNCTION quota_book_legacy(p_limit int DEFAULT 1000, p_now timestamptz DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_from    date := quota_month(quota_month(quota_day(v_now)) - 1);
+    v_tenants text[];
+    v_days    date[];
+    v_locked  text[];
+    v_count   int := 0;
+    g         record;
+BEGIN
+    SELECT array_agg(q.tenant_id), array_agg(q.period) INTO v_tenants, v_days
+    FROM (SELECT u.tenant_id, u.period FROM quota_usage u
+          WHERE u.period >= v_from AND quota_unbooked(u) LIMIT p_limit) q;
+    IF v_tenants IS NULL THEN
+        RETURN 0;
+    END IF;
+    v_locked := quota_lock_free_tenants(v_tenants);
+
+    -- Departments first in the result's order, and only their slots are waited for from here on.
+    FOR g IN
+        WITH found AS (
+            SELECT u.tenant_id, u.period, l.department_id, l.environment,
+                   coalesce(u.completions, 0) - u.booked_completions AS c,
+                   coalesce(u.input_tokens, 0) - u.booked_input_tokens AS i,
+                   coalesce(u.output_tokens, 0) - u.booked_output_tokens AS o,
+                   least(greatest(coalesce(u.cost_cents, 0)::numeric * 10000000 + u.cost_subcent_nanos - u.booked_cost_nanos,
+                                  -4000000000000000000), 4000000000000000000)::bigint AS n
+            FROM unnest(v_tenants, v_days) AS d (tenant_id, period)
+                JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)
+                JOIN quota_usage u USING (tenant_id, period)
+                LEFT JOIN tenant_limits l USING (tenant_id)
+            WHERE quota_unbooked(u)
+        ), folded AS (
+            UPDATE quota_usage u SET
+                booked_completions   = u.booked_completions + f.c,
+                booked_input_tokens  = u.booked_input_tokens + f.i,
+                booked_output_tokens = u.booked_output_tokens + f.o,
+                booked_cost_nanos    = u.booked_cost_nanos + f.n,
+                legacy_completions   = u.legacy_completions + f.c,
+                legacy_input_tokens  = u.legacy_input_tokens + f.i,
+                legacy_output_tokens = u.legacy_output_tokens + f.o,
+                legacy_cost_nanos    = u.legacy_cost_nanos + f.n
+            FROM found f
+            WHERE u.tenant_id = f.tenant_id AND u.period = f.period
+            RETURNING f.*
+        )
+        SELECT f.department_id, f.environment, quota_month(f.period) AS month, count(*) AS rows,
+               sum(f.i + f.o)::bigint AS t, sum(f.n)::bigint AS n
+        FROM folded f GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    LOOP
+        v_count := v_count + g.rows;
+        IF g.department_id IS NOT NULL AND (g.t <> 0 OR g.n <> 0) THEN
+            PERFORM quota_department_book(g.department_id, g.environment, g.month, v_now, g.t, g.n, 0, 0);
+        END IF;
+    END LOOP;
+    -- cached sums of later days of these tenants' months are made anew by their next request
+    UPDATE quota_usage u SET prior_completions = NULL, prior_tokens = NULL, prior_cost_nanos = NULL
+    FROM unnest(v_tenants, v_days) AS d (tenant_id, period) JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)
+    WHERE u.tenant_id = d.tenant_id AND u.period > d.period + 1
+      AND u.period < (quota_month(d.period) + interval '1 month')::date AND u.prior_completions IS NOT NULL;
+    RETURN v_count;
+END $$;
+
+-- Does the row hold something that no function of ours booked?
+CREATE OR REPLACE FUNCTION quota_unbooked(u quota_usage) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT coalesce(u.completions, 0) <> u.booked_completions OR coalesce(u.input_tokens, 0) <> u.booked_input_tokens
+        OR coalesce(u.output_tokens, 0) <> u.booked_output_tokens
+        OR (CASE WHEN abs(coalesce(u.cost_cents, 0)) < 400000000000
+                 THEN coalesce(u.cost_cents, 0) * 10000000 + u.cost_subcent_nanos <> u.booked_cost_nanos ELSE false END)
+$$;
+
+-- Brings rate_buckets, a mirror for the tutorial's readers, up to the live buckets. Returns the rows written.
+CREATE OR REPLACE FUNCTION quota_mirror_buckets(p_limit int DEFAULT 10000, p_now timestamptz DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+    v_rows int;
+BEGIN
+    INSERT INTO rate_buckets AS b (tenant_id, tokens, capacity, refill_rate, last_refill_at)
+    SELECT u.tenant_id, u.bucket_tokens, l.bucket_capacity, l.bucket_refill_per_sec, u.bucket_at
+    FROM quota_usage u JOIN tenant_limits l USING (tenant_id) LEFT JOIN rate_buckets o USING (tenant_id)
+    WHERE u.bucket_tokens IS NOT NULL
+      AND (o.tokens, o.capacity, o.refill_rate, o.last_refill_at)
+          IS DISTINCT FROM (u.bucket_tokens, l.bucket_capacity, l.bucket_refill_per_sec, u.bucket_at)
+    ORDER BY u.tenant_id
+    LIMIT p_limit
+    ON CONFLICT (tenant_id) DO UPDATE SET
+        tokens = excluded.tokens, capacity = excluded.capacity, refill_rate = excluded.refill_rate,
+        last_refill_at = excluded.last_refill_at;
+    GET DIAGNOSTICS v_rows = ROW_COUNT;
+    RETURN v_rows;
+END $$;

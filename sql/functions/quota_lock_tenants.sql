@@ -1,0 +1,45 @@
+-- Locks several tenants, in the order of their keys. Many at once go through one gate, so that the lock table
+-- (max_locks_per_transaction) can't be filled by wide batches side by side.
+CREATE OR REPLACE FUNCTION quota_lock_tenants(p_tenants text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_keys bigint[] := ARRAY(SELECT DISTINCT hashtextextended(t, 1) AS k FROM unnest(p_tenants) t ORDER BY k);
+    v_key  bigint;
+    c_many CONSTANT int := 128;
+BEGIN
+    IF cardinality(v_keys) > c_many THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended('quota_wide_batch', 2));
+    END IF;
+    FOREACH v_key IN ARRAY v_keys LOOP
+        PERFORM pg_advisory_xact_lock(v_key);
+    END LOOP;
+END $$;
+
+-- The same for work that can wait: takes those that are free, and only if none is, waits for the first.
+-- Returns the tenants locked. So one stuck tenant doesn't hold up the expiry of the others.
+CREATE OR REPLACE FUNCTION quota_lock_free_tenants(p_tenants text[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_tenants text[] := ARRAY(SELECT DISTINCT ON (hashtextextended(t, 1), t) t FROM unnest(p_tenants) t
+                              ORDER BY hashtextextended(t, 1), t);
+    v_locked  text[] := '{}';
+    v_tenant  text;
+BEGIN
+    IF cardinality(v_tenants) > 128 THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended('quota_wide_batch', 2));
+    END IF;
+    FOREACH v_tenant IN ARRAY v_tenants LOOP
+        IF pg_try_advisory_xact_lock(hashtextextended(v_tenant, 1)) THEN
+            v_locked := v_locked || v_tenant;
+        END IF;
+    END LOOP;
+    IF v_locked = '{}' AND v_tenants <> '{}' THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended(v_tenants[1], 1));
+        v_locked := v_tenants[1:1];
+    END IF;
+    RETURN v_locked;
+END $$;

@@ -1,0 +1,178 @@
+-- The general path of a usage. Internal: the caller holds the tenant's lock and has checked the arguments.
+-- Outcomes as quota_settle, and 'conflict' (a usage id seen with other figures), 'invalid' (no tenant ever).
+CREATE OR REPLACE FUNCTION quota_settle_judge(
+    p_tenant text, p_request_id text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
+    p_usage_id text, p_model text, p_cached_in_tokens bigint, p_now timestamptz,
+    OUT outcome text, OUT in_tokens bigint, OUT out_tokens bigint, OUT cost_nanos bigint
+) RETURNS record
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    r         quota_reservations;
+    s         record;
+    v_figures boolean := p_in_tokens IS NOT NULL;
+    v_seen    boolean := false;
+    v_same    boolean;
+BEGIN
+    SELECT * INTO r FROM quota_reservations q WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id;
+    IF NOT FOUND THEN
+        SELECT * INTO outcome, in_tokens, out_tokens, cost_nanos
+        FROM quota_settle_unreserved(p_tenant, p_request_id, p_in_tokens, p_out_tokens, p_cost_nanos, p_usage_id,
+                                     p_model, p_cached_in_tokens, p_now);
+        RETURN;
+    END IF;
+    in_tokens := r.charged_in_tokens;
+    out_tokens := r.charged_out_tokens;
+    cost_nanos := r.charged_cost_nanos;
+
+    IF p_usage_id IS NOT NULL AND r.state <> 'open' THEN
+        SELECT u.in_tokens AS i, u.out_tokens AS o, u.cost_nanos AS c INTO s
+        FROM (SELECT r.usage_id AS usage_id, r.usage_in_tokens AS in_tokens, r.usage_out_tokens AS out_tokens,
+                     r.usage_cost_nanos AS cost_nanos
+              UNION ALL
+              SELECT q.usage_id, q.in_tokens, q.out_tokens, q.cost_nanos FROM quota_usage_ids q
+              WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id) u
+        WHERE u.usage_id = p_usage_id LIMIT 1;
+        v_seen := FOUND;
+        -- The same id may bring what it lacked before: its figures, or its cost.
+        IF v_seen AND (s.i, s.o, s.c) IS NOT DISTINCT FROM (p_in_tokens, p_out_tokens, p_cost_nanos) OR v_seen AND NOT v_figures THEN
+            outcome := 'replayed';
+            RETURN;
+        ELSIF v_seen AND s.i IS NOT NULL
+              AND NOT (s.c IS NULL AND (s.i, s.o) = (p_in_tokens, p_out_tokens)) THEN
+            outcome := 'conflict';
+            RETURN;
+        END IF;
+    END IF;
+
+    IF NOT v_figures THEN
+        IF r.state <> 'open' THEN
+            outcome := 'replayed';
+            RETURN;
+        END IF;
+        outcome := 'estimated';
+        in_tokens := r.estimated_in_tokens;
+        out_tokens := r.estimated_out_tokens;
+        cost_nanos := r.estimated_cost_nanos;
+    ELSE
+        v_same := r.state <> 'open' AND r.completion_counted
+                  AND (p_in_tokens, p_out_tokens) IS NOT DISTINCT FROM (r.charged_in_tokens, r.charged_out_tokens)
+                  AND coalesce(p_cost_nanos, r.charged_cost_nanos) = r.charged_cost_nanos;
+        outcome := CASE
+            WHEN r.state = 'open' THEN 'settled'
+            WHEN v_same AND (r.state = 'settled' OR r.usage_in_tokens IS NOT NULL) THEN 'replayed'
+            ELSE 'corrected' END;
+        in_tokens := p_in_tokens;
+        out_tokens := p_out_tokens;
+        cost_nanos := coalesce(p_cost_nanos, CASE WHEN v_same THEN r.charged_cost_nanos
+            ELSE quota_cost_share(r.estimated_cost_nanos, p_in_tokens::numeric + p_out_tokens,
+                                  r.estimated_in_tokens::numeric + r.estimated_out_tokens) END);
+    END IF;
+
+    IF outcome = 'replayed' AND p_usage_id IS NULL AND NOT r.usage_missing AND NOT (r.unpriced AND p_cost_nanos IS NOT NULL) THEN
+        RETURN;
+    END IF;
+    PERFORM quota_reservation_post(r, CASE WHEN r.state = 'open' THEN 'settled' ELSE r.state END,
+                                   in_tokens, out_tokens, cost_nanos, true, p_now);
+    UPDATE quota_reservations q SET
+        usage_missing    = NOT v_figures,
+        unpriced         = v_figures AND p_cost_nanos IS NULL AND (r.unpriced OR NOT coalesce(v_same, false)),
+        late             = r.late OR r.state IN ('released', 'expired'),
+        over             = v_figures AND NOT r.unreserved
+                           AND (p_in_tokens > r.estimated_in_tokens OR p_out_tokens > r.estimated_out_tokens
+                                OR cost_nanos > r.estimated_cost_nanos),
+        model            = coalesce(p_model, r.model),
+        cached_in_tokens = coalesce(p_cached_in_tokens, r.cached_in_tokens),
+        usage_id         = coalesce(p_usage_id, r.usage_id),
+        usage_in_tokens  = p_in_tokens,
+        usage_out_tokens = p_out_tokens,
+        usage_cost_nanos = p_cost_nanos
+    WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id;
+    -- The row remembers the latest usage id; the ones before it move aside.
+    IF r.usage_id IS NOT NULL AND p_usage_id IS DISTINCT FROM r.usage_id THEN
+        INSERT INTO quota_usage_ids (tenant_id, request_id, usage_id, in_tokens, out_tokens, cost_nanos, seen_at)
+        VALUES (p_tenant, p_request_id, r.usage_id, r.usage_in_tokens, r.usage_out_tokens, r.usage_cost_nanos, p_now)
+        ON CONFLICT DO NOTHING;
+    END IF;
+END $$;
+
+-- p_cost_nanos × p_part ÷ p_whole, rounded up: what part of an estimate's cost falls on part of its tokens.
+CREATE OR REPLACE FUNCTION quota_cost_share(p_cost_nanos bigint, p_part numeric, p_whole numeric) RETURNS bigint
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT CASE WHEN p_whole = 0 THEN p_cost_nanos
+                  ELSE least(div(p_cost_nanos * p_part + p_whole - 1, p_whole), 9223372036854775807)::bigint END $$;
+
+-- Ends a reservation, or changes what an ended one was charged, and books the difference on the day and the
+-- department of its admission. The caller holds the tenant's lock; r is the row as it stands.
+CREATE OR REPLACE FUNCTION quota_reservation_post(
+    r quota_reservations, p_state text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
+    p_count boolean, p_now timestamptz
+) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_open boolean := r.state = 'open';
+    v_in   bigint := CASE WHEN v_open THEN r.estimated_in_tokens ELSE r.charged_in_tokens END;
+    v_out  bigint := CASE WHEN v_open THEN r.estimated_out_tokens ELSE r.charged_out_tokens END;
+    v_cost bigint := CASE WHEN v_open THEN r.estimated_cost_nanos ELSE r.charged_cost_nanos END;
+    v_held int := CASE WHEN v_open THEN -1 ELSE 0 END;
+BEGIN
+    UPDATE quota_reservations q SET
+        state = p_state,
+        charged_in_tokens = p_in_tokens, charged_out_tokens = p_out_tokens, charged_cost_nanos = p_cost_nanos,
+        completion_counted = p_count,
+        ended_at = coalesce(r.ended_at, p_now),
+        updated_at = CASE WHEN v_open THEN r.updated_at ELSE p_now END
+    WHERE q.tenant_id = r.tenant_id AND q.request_id = r.request_id;
+    PERFORM quota_usage_add(r.tenant_id, r.period, p_count::int - r.completion_counted::int,
+                            p_in_tokens - v_in, p_out_tokens - v_out, p_cost_nanos - v_cost,
+                            v_held * v_in, v_held * v_out, v_held * v_cost, false);
+    IF r.department_id IS NOT NULL THEN
+        PERFORM quota_department_book(r.department_id, r.environment, quota_month(r.period), p_now,
+                                      p_in_tokens + p_out_tokens - v_in - v_out, p_cost_nanos - v_cost,
+                                      v_held * (v_in + v_out), v_held * v_cost);
+    END IF;
+END $$;
+
+-- Usage that nobody reserved: posted to p_now's day, its completion too, and marked.
+CREATE OR REPLACE FUNCTION quota_settle_unreserved(
+    p_tenant text, p_request_id text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
+    p_usage_id text, p_model text, p_cached_in_tokens bigint, p_now timestamptz,
+    OUT outcome text, OUT in_tokens bigint, OUT out_tokens bigint, OUT cost_nanos bigint
+) RETURNS record
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_dept text;
+    v_env  text;
+    v_day  date := quota_day(p_now);
+BEGIN
+    in_tokens := coalesce(p_in_tokens, 0);
+    out_tokens := coalesce(p_out_tokens, 0);
+    cost_nanos := coalesce(p_cost_nanos, 0);
+    SELECT l.department_id, l.environment INTO v_dept, v_env FROM tenant_limits l WHERE l.tenant_id = p_tenant;
+    IF NOT FOUND AND NOT EXISTS (SELECT FROM quota_usage u WHERE u.tenant_id = p_tenant)
+       AND NOT EXISTS (SELECT FROM quota_reservations q WHERE q.tenant_id = p_tenant) THEN
+        outcome := 'invalid';
+        RETURN;
+    END IF;
+    outcome := 'unreserved';
+    v_env := coalesce(v_env, 'production');
+    INSERT INTO quota_reservations (
+        tenant_id, request_id, state, period, department_id, environment,
+        estimated_in_tokens, estimated_out_tokens, estimated_cost_nanos,
+        charged_in_tokens, charged_out_tokens, charged_cost_nanos, cached_in_tokens, token_taken,
+        usage_missing, unpriced, unreserved, ttl_seconds, admitted_at, expires_at, ended_at, model,
+        usage_id, usage_in_tokens, usage_out_tokens, usage_cost_nanos)
+    VALUES (
+        p_tenant, p_request_id, 'settled', v_day, v_dept, v_env, 0, 0, 0, in_tokens, out_tokens, cost_nanos,
+        p_cached_in_tokens, false, p_in_tokens IS NULL, p_in_tokens IS NOT NULL AND p_cost_nanos IS NULL, true, 0,
+        p_now, p_now, p_now, p_model, p_usage_id, p_in_tokens, p_out_tokens, p_cost_nanos);
+    PERFORM quota_usage_add(p_tenant, v_day, 1, in_tokens, out_tokens, cost_nanos, 0, 0, 0, false);
+    IF v_dept IS NOT NULL THEN
+        PERFORM quota_department_book(v_dept, v_env, quota_month(v_day), p_now, in_tokens + out_tokens, cost_nanos, 0, 0);
+    END IF;
+END $$;

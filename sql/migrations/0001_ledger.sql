@@ -1,0 +1,279 @@
+-- The ledger's tables: the five that a tutorial's database already has, taken over in place, and ours.
+-- Additive only: constant defaults (no rewrite), CHECKs NOT VALID on tables that may hold old rows.
+
+-- One row: what SQL and Python must agree on. The zone decides where days and months begin.
+CREATE TABLE IF NOT EXISTS quota_settings (
+    singleton    boolean NOT NULL DEFAULT true,
+    billing_zone text    NOT NULL DEFAULT 'UTC',
+    currency     text    NOT NULL DEFAULT 'USD',
+    locale       text    NOT NULL DEFAULT 'en',
+    CONSTRAINT quota_settings_pkey PRIMARY KEY (singleton),
+    CONSTRAINT quota_settings_singleton CHECK (singleton),
+    CONSTRAINT quota_settings_currency CHECK (currency ~ '^[A-Z]{3}$'),
+    CONSTRAINT quota_settings_locale CHECK (locale IN ('en', 'zh-CN'))
+);
+INSERT INTO quota_settings (singleton) VALUES (true) ON CONFLICT DO NOTHING;
+
+-- ---------------------------------------------------------------- tables that people already have
+
+CREATE TABLE IF NOT EXISTS tenant_limits (
+    tenant_id             text             NOT NULL,
+    daily_completions     int              DEFAULT 1000,
+    daily_input_tokens    bigint           DEFAULT 2000000,
+    daily_output_tokens   bigint           DEFAULT 500000,
+    daily_cost_cents      bigint           DEFAULT 5000,
+    monthly_cost_cents    bigint           DEFAULT 50000,
+    bucket_capacity       double precision NOT NULL DEFAULT 10,
+    bucket_refill_per_sec double precision NOT NULL DEFAULT 1,
+    soft_warn_pct         int              NOT NULL DEFAULT 80,
+    CONSTRAINT tenant_limits_pkey PRIMARY KEY (tenant_id)
+);
+ALTER TABLE tenant_limits
+    ALTER COLUMN daily_completions   DROP NOT NULL,
+    ALTER COLUMN daily_input_tokens  DROP NOT NULL,
+    ALTER COLUMN daily_output_tokens DROP NOT NULL,
+    ALTER COLUMN daily_cost_cents    DROP NOT NULL,
+    ALTER COLUMN monthly_cost_cents  DROP NOT NULL,
+    ADD COLUMN IF NOT EXISTS enforce                 text   NOT NULL DEFAULT 'on',
+    ADD COLUMN IF NOT EXISTS department_id           text,
+    ADD COLUMN IF NOT EXISTS environment             text   NOT NULL DEFAULT 'production',
+    ADD COLUMN IF NOT EXISTS daily_tokens            bigint,
+    ADD COLUMN IF NOT EXISTS monthly_completions     bigint,
+    ADD COLUMN IF NOT EXISTS monthly_tokens          bigint,
+    ADD COLUMN IF NOT EXISTS stale_policy            text   NOT NULL DEFAULT 'estimate',
+    ADD COLUMN IF NOT EXISTS reservation_ttl_seconds int    NOT NULL DEFAULT 600,
+    ADD COLUMN IF NOT EXISTS locale                  text,
+    -- new values only: odd limits of an old database are named by migrate, not refused
+    ADD CONSTRAINT tenant_limits_enforce      CHECK (enforce IN ('on', 'observe', 'off')) NOT VALID,
+    ADD CONSTRAINT tenant_limits_environment  CHECK (environment IN ('production', 'test')) NOT VALID,
+    ADD CONSTRAINT tenant_limits_stale_policy CHECK (stale_policy IN ('estimate', 'partial', 'release')) NOT VALID,
+    ADD CONSTRAINT tenant_limits_ttl          CHECK (reservation_ttl_seconds BETWEEN 1 AND 86400) NOT VALID,
+    ADD CONSTRAINT tenant_limits_locale       CHECK (locale IN ('en', 'zh-CN')) NOT VALID;
+ALTER TABLE tenant_limits
+    ADD CONSTRAINT tenant_limits_daily_tokens        CHECK (daily_tokens >= 0) NOT VALID,
+    ADD CONSTRAINT tenant_limits_monthly_completions CHECK (monthly_completions >= 0) NOT VALID,
+    ADD CONSTRAINT tenant_limits_monthly_tokens      CHECK (monthly_tokens >= 0) NOT VALID;
+
+-- A mirror for readers since the bucket moved into the tenant's latest usage row (docs/adr/0005).
+CREATE TABLE IF NOT EXISTS rate_buckets (
+    tenant_id      text             NOT NULL,
+    tokens         double precision NOT NULL DEFAULT 0,
+    capacity       double precision NOT NULL DEFAULT 10,
+    refill_rate    double precision NOT NULL DEFAULT 1,
+    last_refill_at timestamptz      NOT NULL DEFAULT now(),
+    CONSTRAINT rate_buckets_pkey PRIMARY KEY (tenant_id)
+);
+
+CREATE TABLE IF NOT EXISTS quota_usage (
+    tenant_id     text   NOT NULL,
+    period        date   NOT NULL,
+    completions   bigint NOT NULL DEFAULT 0,
+    input_tokens  bigint NOT NULL DEFAULT 0,
+    output_tokens bigint NOT NULL DEFAULT 0,
+    cost_cents    bigint NOT NULL DEFAULT 0,
+    CONSTRAINT quota_usage_pkey PRIMARY KEY (tenant_id, period)
+);
+ALTER TABLE quota_usage
+    -- used beyond whole cents; cost in nanos = cost_cents * 10^7 + cost_subcent_nanos
+    ADD COLUMN IF NOT EXISTS cost_subcent_nanos   bigint NOT NULL DEFAULT 0,
+    -- the part of used that open reservations hold
+    ADD COLUMN IF NOT EXISTS held_input_tokens    bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS held_output_tokens   bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS held_cost_nanos      bigint NOT NULL DEFAULT 0,
+    -- what our functions booked; used minus booked is what somebody wrote directly and reconcile has yet to fold in
+    ADD COLUMN IF NOT EXISTS booked_completions   bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS booked_input_tokens  bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS booked_output_tokens bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS booked_cost_nanos    bigint NOT NULL DEFAULT 0,
+    -- the token bucket: non-NULL only in the tenant's live row, its latest
+    ADD COLUMN IF NOT EXISTS bucket_tokens        double precision,
+    ADD COLUMN IF NOT EXISTS bucket_at            timestamptz,
+    -- charges without a request: quota_check_and_charge and folded direct writes
+    ADD COLUMN IF NOT EXISTS legacy_completions   bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS legacy_input_tokens  bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS legacy_output_tokens bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS legacy_cost_nanos    bigint NOT NULL DEFAULT 0,
+    -- cached sum of the month's days before yesterday; NULL = not known
+    ADD COLUMN IF NOT EXISTS prior_completions    bigint,
+    ADD COLUMN IF NOT EXISTS prior_tokens         bigint,
+    ADD COLUMN IF NOT EXISTS prior_cost_nanos     bigint,
+    ADD CONSTRAINT quota_usage_subcent  CHECK (cost_subcent_nanos BETWEEN 0 AND 9999999) NOT VALID,
+    ADD CONSTRAINT quota_usage_held     CHECK (held_input_tokens >= 0 AND held_output_tokens >= 0
+                                               AND held_cost_nanos >= 0) NOT VALID,
+    ADD CONSTRAINT quota_usage_bucket   CHECK ((bucket_tokens IS NULL) = (bucket_at IS NULL)) NOT VALID;
+ALTER TABLE quota_usage
+    ALTER COLUMN completions   SET DEFAULT 0,
+    ALTER COLUMN input_tokens  SET DEFAULT 0,
+    ALTER COLUMN output_tokens SET DEFAULT 0,
+    ALTER COLUMN cost_cents    SET DEFAULT 0;
+-- The hot row is updated in place (HOT) only while its page has room; old versions must not pile up.
+ALTER TABLE quota_usage SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- ---------------------------------------------------------------- departments
+
+CREATE TABLE departments (
+    department_id  text NOT NULL,
+    name           text,
+    locale         text,
+    owner_emails   text[] NOT NULL DEFAULT '{}',
+    finance_emails text[] NOT NULL DEFAULT '{}',
+    CONSTRAINT departments_pkey PRIMARY KEY (department_id),
+    CONSTRAINT departments_locale CHECK (locale IN ('en', 'zh-CN'))
+);
+
+CREATE TABLE department_budgets (
+    department_id      text   NOT NULL,
+    environment        text   NOT NULL DEFAULT 'production',
+    monthly_tokens     bigint,
+    monthly_cost_cents bigint,
+    warn_pct           int    NOT NULL DEFAULT 75,
+    downgrade_pct      int    NOT NULL DEFAULT 90,
+    protect_pct        int    NOT NULL DEFAULT 98,
+    downgrade_from     text[],
+    downgrade_model    text,
+    allowed_models     text[],
+    CONSTRAINT department_budgets_pkey PRIMARY KEY (department_id, environment),
+    CONSTRAINT department_budgets_environment CHECK (environment IN ('production', 'test')),
+    CONSTRAINT department_budgets_budget CHECK (monthly_tokens >= 0 AND monthly_cost_cents >= 0),
+    CONSTRAINT department_budgets_pcts CHECK (0 < warn_pct AND warn_pct <= downgrade_pct
+                                              AND downgrade_pct <= protect_pct AND protect_pct <= 100)
+);
+
+CREATE TABLE quota_topups (
+    department_id   text        NOT NULL,
+    environment     text        NOT NULL,
+    idempotency_key text        NOT NULL,
+    tokens          bigint      NOT NULL DEFAULT 0,
+    cost_cents      bigint      NOT NULL DEFAULT 0,
+    valid_from      timestamptz NOT NULL,
+    expires_at      timestamptz NOT NULL,
+    approved_by     text        NOT NULL,
+    reason          text        NOT NULL,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT quota_topups_pkey PRIMARY KEY (department_id, idempotency_key),
+    CONSTRAINT quota_topups_environment CHECK (environment IN ('production', 'test')),
+    CONSTRAINT quota_topups_amounts CHECK (tokens >= 0 AND cost_cents >= 0),
+    CONSTRAINT quota_topups_window CHECK (valid_from < expires_at)
+);
+
+-- A department's month, spread over 16 rows so that its tenants don't queue behind one row (docs/adr/0006).
+-- A slot whose counters stay within [floor, ceiling] can be booked without looking at the others: the
+-- floors and ceilings of all slots together keep the department within the tier named by band_tier.
+CREATE TABLE quota_department_slots (
+    department_id           text        NOT NULL,
+    environment             text        NOT NULL,
+    month                   date        NOT NULL,
+    slot                    smallint    NOT NULL,
+    tokens_used             bigint      NOT NULL DEFAULT 0,
+    cost_used_nanos         bigint      NOT NULL DEFAULT 0,
+    tokens_held             bigint      NOT NULL DEFAULT 0,
+    cost_held_nanos         bigint      NOT NULL DEFAULT 0,
+    tokens_floor            bigint      NOT NULL DEFAULT 0,
+    tokens_ceiling          bigint      NOT NULL DEFAULT -1,
+    cost_floor_nanos        bigint      NOT NULL DEFAULT 0,
+    cost_ceiling_nanos      bigint      NOT NULL DEFAULT -1,
+    band_tier               smallint    NOT NULL DEFAULT 0,
+    band_from               timestamptz NOT NULL DEFAULT '-infinity',
+    band_until              timestamptz NOT NULL DEFAULT '-infinity',
+    -- the budget that the band was made for: a change of it is noticed by comparing
+    seen_monthly_tokens     bigint,
+    seen_monthly_cost_cents bigint,
+    seen_warn_pct           int,
+    seen_downgrade_pct      int,
+    seen_protect_pct        int,
+    CONSTRAINT quota_department_slots_pkey PRIMARY KEY (department_id, environment, month, slot),
+    CONSTRAINT quota_department_slots_slot CHECK (slot BETWEEN 0 AND 15)
+) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- ---------------------------------------------------------------- reservations
+
+CREATE TABLE quota_reservations (
+    tenant_id             text        NOT NULL,
+    request_id            text        NOT NULL,
+    reservation_id        bigint      GENERATED BY DEFAULT AS IDENTITY (CACHE 32),
+    state                 text        NOT NULL DEFAULT 'open',
+    period                date        NOT NULL,
+    department_id         text,
+    environment           text        NOT NULL,
+    estimated_in_tokens   bigint      NOT NULL,
+    estimated_out_tokens  bigint      NOT NULL,
+    estimated_cost_nanos  bigint      NOT NULL,
+    charged_in_tokens     bigint,
+    charged_out_tokens    bigint,
+    charged_cost_nanos    bigint,
+    cached_in_tokens      bigint,
+    progress_out_tokens   bigint      NOT NULL DEFAULT 0,
+    stale_policy          text,
+    completion_counted    boolean     NOT NULL DEFAULT true,
+    token_taken           boolean     NOT NULL DEFAULT true,
+    usage_missing         boolean     NOT NULL DEFAULT false,
+    unpriced              boolean     NOT NULL DEFAULT false,
+    unreserved            boolean     NOT NULL DEFAULT false,
+    late                  boolean     NOT NULL DEFAULT false,
+    over                  boolean     NOT NULL DEFAULT false,
+    ttl_seconds           int         NOT NULL,
+    admitted_at           timestamptz NOT NULL,
+    expires_at            timestamptz NOT NULL,
+    ended_at              timestamptz,
+    updated_at            timestamptz,
+    requested_model       text,
+    answered_model        text,
+    model                 text,
+    app                   text,
+    api_key               text,
+    end_user              text,
+    priority              text        NOT NULL DEFAULT 'normal',
+    tier                  text        NOT NULL DEFAULT 'normal',
+    notice                text,
+    observed_reason       text,
+    usage_id              text,
+    usage_in_tokens       bigint,
+    usage_out_tokens      bigint,
+    usage_cost_nanos      bigint,
+    CONSTRAINT quota_reservations_pkey PRIMARY KEY (tenant_id, request_id),
+    CONSTRAINT quota_reservations_state CHECK (state IN ('open', 'settled', 'released', 'expired')),
+    CONSTRAINT quota_reservations_ended CHECK ((state = 'open') = (ended_at IS NULL)),
+    CONSTRAINT quota_reservations_amounts CHECK (estimated_in_tokens >= 0 AND estimated_out_tokens >= 0
+        AND estimated_cost_nanos >= 0 AND charged_in_tokens >= 0 AND charged_out_tokens >= 0
+        AND charged_cost_nanos >= 0)
+) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
+CREATE INDEX quota_reservations_overdue ON quota_reservations (expires_at) WHERE state = 'open';
+-- For upkeep and the last hour's views: rows arrive in time order, so a block-range index does and costs next to nothing.
+CREATE INDEX quota_reservations_admitted ON quota_reservations USING brin (admitted_at) WITH (pages_per_range = 32);
+
+-- Usage ids beyond the first of a request, with the figures that each brought.
+CREATE TABLE quota_usage_ids (
+    tenant_id  text        NOT NULL,
+    request_id text        NOT NULL,
+    usage_id   text        NOT NULL,
+    in_tokens  bigint,
+    out_tokens bigint,
+    cost_nanos bigint,
+    seen_at    timestamptz NOT NULL,
+    CONSTRAINT quota_usage_ids_pkey PRIMARY KEY (tenant_id, request_id, usage_id)
+);
+
+-- ---------------------------------------------------------------- refusals
+
+-- Counted without a row version per refusal: in a storm the count lives in a sequence (docs/adr/0007);
+-- read it through the view quota_refusals.
+CREATE TABLE quota_refusal_counts (
+    tenant_id    text        NOT NULL,
+    period       date        NOT NULL,
+    reason       text        NOT NULL,
+    first_at     timestamptz NOT NULL,
+    last_at      timestamptz NOT NULL,
+    counted      bigint      NOT NULL DEFAULT 1,
+    burst        int         NOT NULL DEFAULT 0,
+    burst_at     timestamptz NOT NULL DEFAULT '-infinity',
+    counter      regclass,
+    counter_base bigint,
+    CONSTRAINT quota_refusal_counts_pkey PRIMARY KEY (tenant_id, period, reason)
+) WITH (fillfactor = 70);
+CREATE INDEX quota_refusal_counts_counter ON quota_refusal_counts (counter) WHERE counter IS NOT NULL;
+DO $$
+BEGIN
+    FOR i IN 0..31 LOOP
+        EXECUTE format('CREATE UNLOGGED SEQUENCE quota_refusal_counter_%s', lpad(i::text, 2, '0'));
+    END LOOP;
+END $$;
