@@ -52,7 +52,7 @@ BEGIN
         SELECT p.oid::regprocedure::text AS signature, r.rolname
           FROM pg_proc p
          CROSS JOIN pg_roles r
-         WHERE p.pronamespace = v_schema::regnamespace AND p.prokind = 'f'
+         WHERE p.pronamespace = quote_ident(v_schema)::regnamespace AND p.prokind = 'f'
            AND p.prorettype <> 'trigger'::regtype
            AND ((r.rolname = 'quota_gateway' AND p.proname = ANY (v_gateway))
                 OR (r.rolname = 'quota_worker'
@@ -82,7 +82,7 @@ BEGIN
                     ELSE 'SELECT' END AS rights
           FROM pg_class c
          CROSS JOIN pg_roles r
-         WHERE c.relnamespace = v_schema::regnamespace
+         WHERE c.relnamespace = quote_ident(v_schema)::regnamespace
            AND ((r.rolname = 'quota_worker' AND c.relkind IN ('r', 'p', 'v', 'S')
                  AND (c.relname ~ '^(v_quota|v_department|quota)_'
                       OR c.relname ~ '^(departments|department_|tenant_limits|rate_buckets|job_|tick_)'))

@@ -85,14 +85,14 @@ $quota_open$;
 -- DROP and CREATE lost it.
 CREATE TEMPORARY TABLE quota_grants_before ON COMMIT DROP AS
 SELECT 'function'::text AS kind, p.proname::text AS name,
-       pg_get_function_identity_arguments(p.oid) AS arguments,
+       oidvectortypes(p.proargtypes) AS arguments,
        a.grantee, a.privilege_type, a.is_grantable
   FROM pg_proc p,
        LATERAL aclexplode(COALESCE(p.proacl, acldefault('f', p.proowner))) a
- WHERE p.pronamespace = current_schema()::regnamespace
+ WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
    AND a.grantee <> p.proowner
  UNION ALL
 SELECT 'view', c.relname::text, '', a.grantee, a.privilege_type, a.is_grantable
   FROM pg_class c, LATERAL aclexplode(c.relacl) a
- WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'v'
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'v'
    AND a.grantee <> c.relowner;

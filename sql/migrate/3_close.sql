@@ -9,7 +9,7 @@ BEGIN
     FOR v_item IN
         SELECT p.oid::regprocedure AS signature
           FROM pg_proc p
-         WHERE p.pronamespace = current_schema()::regnamespace
+         WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
            AND p.prokind = 'f'
            AND (p.xmin = pg_current_xact_id()::xid OR p.proname = ANY ({{functions}}::text[]))
            AND (p.proname <> 'quota_check_and_charge' OR NOT v_was_there
@@ -23,8 +23,8 @@ BEGIN
         SELECT b.kind, p.oid::regprocedure::text AS object, b.grantee, b.privilege_type, b.is_grantable
           FROM quota_grants_before b
           JOIN pg_proc p ON b.kind = 'function' AND p.proname = b.name
-                        AND p.pronamespace = current_schema()::regnamespace
-                        AND pg_get_function_identity_arguments(p.oid) = b.arguments
+                        AND p.pronamespace = quote_ident(current_schema())::regnamespace
+                        AND oidvectortypes(p.proargtypes) = b.arguments
          WHERE NOT EXISTS (SELECT FROM aclexplode(COALESCE(p.proacl, acldefault('f', p.proowner))) a
                             WHERE a.grantee = b.grantee AND a.privilege_type = b.privilege_type)
            AND (b.grantee <> 0 OR p.proname = 'quota_check_and_charge')
@@ -32,7 +32,7 @@ BEGIN
         SELECT b.kind, format('%I', c.relname), b.grantee, b.privilege_type, b.is_grantable
           FROM quota_grants_before b
           JOIN pg_class c ON b.kind = 'view' AND c.relname = b.name AND c.relkind = 'v'
-                         AND c.relnamespace = current_schema()::regnamespace
+                         AND c.relnamespace = quote_ident(current_schema())::regnamespace
          WHERE NOT EXISTS (SELECT FROM aclexplode(c.relacl) a
                             WHERE a.grantee = b.grantee AND a.privilege_type = b.privilege_type)
     LOOP

@@ -12,9 +12,18 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from worker.errors import DatabaseError, LockTimeoutError, SchemaNewerError, SerializationError
+from worker.errors import (
+    DatabaseError,
+    DatabaseUnreachableError,
+    LockTimeoutError,
+    SchemaAmbiguousError,
+    SchemaNewerError,
+    SerializationError,
+    UnsupportedServerError,
+)
 from worker.postgres.errors import translate
 from worker.postgres.queries import load_queries
+from worker.telemetry import redact
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +34,14 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 40
 PAUSE_SECONDS = 0.5
+_OWN_WORDS = (
+    DatabaseUnreachableError,
+    LockTimeoutError,
+    SchemaAmbiguousError,
+    SchemaNewerError,
+    SerializationError,
+    UnsupportedServerError,
+)
 _ROLES_HEADER = "-- Run once by an administrator, in this database.\nSET search_path TO {schema};\n\n"
 _PRINT_HEADER = (
     "-- quota-worker migrate --print. Apply with: psql -v ON_ERROR_STOP=1 -f THIS_FILE\n"
@@ -167,11 +184,12 @@ class Migrator:
             ours = translate(error)
             if ours is None:
                 raise
-            if isinstance(ours, DatabaseError) and not isinstance(
-                ours, (LockTimeoutError, SerializationError, SchemaNewerError)
-            ):
-                raise type(ours)(f"sql/{piece.label}: {ours}; nothing was changed") from error
-            raise ours from error
+            # The opening's own refusals are complete; any other fault needs its file's name,
+            # and not the advice to run this very command.
+            if isinstance(ours, _OWN_WORDS) or not isinstance(ours, DatabaseError):
+                raise ours from error
+            text = redact(" ".join(str(error).split()))
+            raise type(ours)(f"sql/{piece.label}: {text}; nothing was changed") from error
 
     async def _fetch(self, name: str) -> list[asyncpg.Record]:
         return await self._connection.fetch(self._queries[name])
