@@ -32,6 +32,7 @@ class Settings:
     imbot_group: str | None = None
     feishu_webhook: str | None = field(default=None, repr=False)
     feishu_secret: str | None = field(default=None, repr=False)
+    feishu_keyword: str | None = None
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -60,6 +61,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         imbot_group=text("QUOTA_WORKER_IMBOT_GROUP"),
         feishu_webhook=text("QUOTA_WORKER_FEISHU_WEBHOOK"),
         feishu_secret=text("QUOTA_WORKER_FEISHU_SECRET"),
+        feishu_keyword=text("QUOTA_WORKER_FEISHU_KEYWORD"),
     )
     if faults:
         raise ConfigurationError("; ".join(faults))

@@ -1,0 +1,1 @@
+"""The channels: one file each, one base that owns what a failure means."""

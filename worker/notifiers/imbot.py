@@ -1,0 +1,157 @@
+"""Chats through an im-bot: runs `imbot send --group GROUP --text MESSAGE`.
+
+The program is private, so what is known of it stands here: it answers OK and exits 0 when
+the message went out. Nothing passes through a shell; one argument may hold at most
+131,071 bytes on Linux and no NUL, and an argument that begins with '-' could be taken
+for an option.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from worker.models import FailureCause
+from worker.notifiers.base import BaseNotifier, SendFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from worker.models import OutboxMessage
+    from worker.rendering import Renderer
+
+# Below the kernel's limit for one argument, with room for a chat's own framing.
+TEXT_MAX_BYTES: Final = 100_000
+OUTPUT_KEPT_BYTES: Final = 4096
+KILL_WAIT_SECONDS: Final = 5.0
+# The bytes of a UTF-8 character after its first.
+_LEAD_BITS: Final = 0xC0
+_CONTINUATION: Final = 0x80
+_NOT_EXECUTABLE: Final = (126, 127)
+# The chat's program needs none of ours.
+_SECRET_NAMES: Final = frozenset({"POSTGRES_DSN", "DATABASE_URL", "PGPASSWORD", "PGPASSFILE"})
+
+
+class ImBotNotifier(BaseNotifier):
+    """`command` is the program with its leading arguments, `group` where it sends to.
+
+    A message longer than one argument may be goes out in several, in order; a retry
+    sends them all again. The dedupe key is in the child's environment as
+    QUOTA_WORKER_MESSAGE_ID.
+    """
+
+    channel = "im-bot"
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        command: Sequence[str],
+        group: str,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(renderer)
+        self._command = tuple(command)
+        self._group = group
+        self._environ = dict(os.environ if environ is None else environ)
+
+    async def deliver(self, message: OutboxMessage) -> None:
+        """Run the program once per piece; each must exit 0."""
+        for text in split_text(self.part(message, "txt"), TEXT_MAX_BYTES):
+            await self._run(safe_argument(text), message.dedupe_key)
+
+    async def _run(self, text: str, dedupe_key: str) -> None:
+        arguments = [*self._command, "send", "--group", self._group, "--text", text]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=self._child_environment(dedupe_key),
+                start_new_session=True,
+            )
+        except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+            raise SendFailedError(
+                FailureCause.COMMAND_MISSING, f"the im-bot command can't be run: {error.strerror}"
+            ) from None
+        except OSError as error:
+            raise SendFailedError(
+                FailureCause.COMMAND_FAILED,
+                f"the im-bot command could not be started: {error.strerror}",
+            ) from None
+        try:
+            answer = await _read_answer(process)
+            code = await process.wait()
+        finally:
+            await _end(process)
+        if code in _NOT_EXECUTABLE:
+            raise SendFailedError(
+                FailureCause.COMMAND_MISSING, f"the im-bot command can't be run: exit {code}"
+            )
+        if code != 0:
+            raise SendFailedError(
+                FailureCause.COMMAND_FAILED, f"the im-bot command ended with exit {code}"
+            )
+        if answer.lstrip().lower().startswith((b"error", b"fail")):
+            raise SendFailedError(
+                FailureCause.COMMAND_FAILED, "the im-bot command answered with an error, not OK"
+            )
+
+    def _child_environment(self, dedupe_key: str) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in self._environ.items()
+            if name not in _SECRET_NAMES and not name.startswith("QUOTA_WORKER_")
+        }
+        return kept | {"QUOTA_WORKER_MESSAGE_ID": dedupe_key}
+
+
+def safe_argument(text: str) -> str:
+    """No NUL, and no '-' at the beginning: a space stands before it, which chats don't show."""
+    text = text.replace("\0", "␀")
+    return f" {text}" if text.startswith("-") else text
+
+
+def split_text(text: str, max_bytes: int) -> list[str]:
+    """The text in pieces of at most `max_bytes` of UTF-8, cut at line ends where possible.
+
+    Nothing is left out: the pieces with the line breaks cut between them are the text.
+    """
+    pieces: list[str] = []
+    rest = text.encode("utf-8", "backslashreplace")
+    while len(rest) > max_bytes:
+        cut = rest.rfind(b"\n", 1, max_bytes + 1)
+        if cut > 0:
+            piece, rest = rest[:cut], rest[cut + 1 :]
+        else:
+            cut = max_bytes
+            while rest[cut] & _LEAD_BITS == _CONTINUATION:  # not inside a character
+                cut -= 1
+            piece, rest = rest[:cut], rest[cut:]
+        pieces.append(piece.decode())
+    pieces.append(rest.decode())
+    return pieces
+
+
+async def _read_answer(process: asyncio.subprocess.Process) -> bytes:
+    """The beginning of stdout; the rest is read and dropped, so that the child can end."""
+    kept = b""
+    if process.stdout is None:
+        return kept
+    while chunk := await process.stdout.read(OUTPUT_KEPT_BYTES):
+        kept = (kept + chunk)[:OUTPUT_KEPT_BYTES]
+    return kept
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill what still runs, its children too, and reap it. Nothing to do when it ended."""
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(KILL_WAIT_SECONDS):
+            await process.wait()
