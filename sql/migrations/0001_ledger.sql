@@ -277,3 +277,51 @@ BEGIN
         EXECUTE format('CREATE UNLOGGED SEQUENCE quota_refusal_counter_%s', lpad(i::text, 2, '0'));
     END LOOP;
 END $$;
+
+-- ---------------------------------------------------------------- shapes of the batches
+
+CREATE TYPE quota_request AS (
+    ordinal     int,
+    fault       text,
+    tenant      text,
+    request_id  text,
+    in_tokens   bigint,
+    out_tokens  bigint,
+    cost_nanos  bigint,
+    model       text,
+    app         text,
+    api_key     text,
+    end_user    text,
+    priority    text,
+    ttl_seconds int
+);
+
+CREATE TYPE quota_answer AS (
+    allowed             boolean,
+    reason              text,
+    observed_reason     text,
+    reservation_id      bigint,
+    replayed            boolean,
+    tier                text,
+    model               text,
+    notice              text,
+    limit_name          text,
+    limit_value         bigint,
+    limit_used          bigint,
+    resets_at           timestamptz,
+    retry_after_seconds numeric,
+    ordinal             int
+);
+
+CREATE TYPE quota_usage_report AS (
+    ordinal          int,
+    fault            text,
+    tenant           text,
+    request_id       text,
+    in_tokens        bigint,
+    out_tokens       bigint,
+    cost_nanos       bigint,
+    usage_id         text,
+    model            text,
+    cached_in_tokens bigint
+);
