@@ -77,7 +77,7 @@ def chosen_binaries() -> Binaries:
 
 def make_server_home() -> Path:
     """A folder that the server's user may enter, unlike pytest's tmp_path."""
-    home = Path(tempfile.mkdtemp(prefix="qw-test-", dir="/tmp"))  # noqa: S108  short socket paths
+    home = Path(tempfile.mkdtemp(prefix="qw-test-", dir="/tmp"))
     home.chmod(0o711)
     return home
 

@@ -18,7 +18,7 @@ def ladder_seconds(steps: Sequence[float], attempt: int) -> float | None:
 def exponential_seconds(
     attempt: int, *, base_seconds: float, max_seconds: float, spread: float = 0.0
 ) -> float:
-    """base x 2^(attempt - 1), at most `max_seconds`.
+    """Double each time: base x 2^(attempt - 1), at most `max_seconds`.
 
     `spread` in [0, 1) shortens the wait by that share: pass a random number
     so that many clients don't come back together.

@@ -66,7 +66,8 @@ class Deps:
         if self.settings.postgres_dsn is not None:
             return self.settings.postgres_dsn
         if self._server is None:
-            from worker.postgres.embedded import EmbeddedServer, default_home
+            from worker.postgres.accounts import default_home
+            from worker.postgres.embedded import EmbeddedServer
 
             server = EmbeddedServer(
                 default_home(self.environ), keep_running=self.settings.keep_server

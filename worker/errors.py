@@ -52,7 +52,7 @@ class DatabaseUnreachableError(DatabaseError):
 
 
 class DatabaseAccessError(DatabaseError):
-    """The database refused the login or a right: check the user in POSTGRES_DSN and sql/roles.sql."""
+    """The database refused the login or a right: check the DSN's user and sql/roles.sql."""
 
     exit_code = 2
 

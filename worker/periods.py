@@ -74,7 +74,7 @@ def month_bounds(month: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
 
 
 def parse_month(text: str) -> date:
-    """ "2026-10" as its first day; raises ValueError."""
+    """The first day of a month written as 2026-10; raises ValueError."""
     try:
         return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date()
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from conftest import chosen_binaries
 
 import worker
+from conftest import chosen_binaries
 from worker.errors import DataFolderError
-from worker.postgres.binaries import Account, find_binaries, may_run
-from worker.postgres.embedded import EmbeddedServer, default_home
+from worker.postgres.accounts import Account, default_home
+from worker.postgres.binaries import find_binaries, may_run
+from worker.postgres.embedded import EmbeddedServer
 
 IS_ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root can run a server as another user")
@@ -204,6 +206,8 @@ async def test_as_root_below_a_home_of_mode_0700(server_home: Path) -> None:
     assert home.stat().st_mode & 0o777 == 0o700
     assert list(home.iterdir()) == []
     shutil.rmtree(server.home)
+    with contextlib.suppress(OSError):
+        server.home.parent.rmdir()  # other servers of root may lie there
 
 
 @needs_root

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import asyncpg
-from conftest import chosen_binaries
 
+from conftest import chosen_binaries
 from worker.assets import Assets
-from worker.postgres.migrate import Migrator, MigrateResult
+from worker.postgres.migrate import MigrateResult, Migrator
 
 TUTORIAL = (Path(__file__).parent / "tutorial.sql").read_text(encoding="utf-8")
 
@@ -116,5 +116,7 @@ def catalog(dsn: str, *options: str) -> str:
     )
     # A random word guards newer dumps against injection.
     return "\n".join(
-        line for line in done.stdout.splitlines() if not line.startswith(("\\restrict", "\\unrestrict"))
+        line
+        for line in done.stdout.splitlines()
+        if not line.startswith(("\\restrict", "\\unrestrict"))
     )

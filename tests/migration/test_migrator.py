@@ -8,9 +8,9 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from conftest import chosen_binaries
 from scripts import SmallAssets, catalog, migrate, psql, run_sql, value
 
+from conftest import chosen_binaries
 from worker import errors
 from worker.postgres.embedded import EmbeddedServer
 from worker.postgres.migrate import print_script
@@ -34,15 +34,23 @@ async def test_applies_records_and_repeats_without_change(new_database, small) -
     again = await migrate(dsn, small.assets)
     assert again.applied == ()
     assert catalog(dsn) == before
-    row = await value(dsn, "SELECT array_agg(name || ' ' || length(checksum)) FROM quota_migrations")
+    row = await value(
+        dsn, "SELECT array_agg(name || ' ' || length(checksum)) FROM quota_migrations"
+    )
     assert row == ["0001_base 64"]
 
 
 async def test_a_second_migration_is_added_and_functions_are_renewed(new_database, small) -> None:
     dsn = await new_database()
     await migrate(dsn, small.assets)
-    small.write("migrations/0002_more", "CREATE TABLE quota_more (n int); INSERT INTO quota_more VALUES (1), (2);")
-    small.write("functions/quota_internal", "CREATE OR REPLACE FUNCTION quota_internal() RETURNS int LANGUAGE sql AS 'SELECT 2';")
+    small.write(
+        "migrations/0002_more",
+        "CREATE TABLE quota_more (n int); INSERT INTO quota_more VALUES (1), (2);",
+    )
+    small.write(
+        "functions/quota_internal",
+        "CREATE OR REPLACE FUNCTION quota_internal() RETURNS int LANGUAGE sql AS 'SELECT 2';",
+    )
     assert (await migrate(dsn, small.assets)).applied == ("0002_more",)
     assert await value(dsn, "SELECT quota_internal()") == 2
     assert await value(dsn, "SELECT count(*) FROM quota_more") == 2
@@ -53,7 +61,10 @@ async def test_a_second_migration_is_added_and_functions_are_renewed(new_databas
     [
         ("migrations/0002_broken", "CREATE TABLE quota_half (n int); SELECT 1 / 0;"),
         ("functions/quota_zz", "CREATE FUNCTION quota_zz() RETURNS nonsense LANGUAGE sql AS '';"),
-        ("views/v_quota_zz", "CREATE OR REPLACE VIEW v_quota_zz AS SELECT no_such_column FROM tenant_limits;"),
+        (
+            "views/v_quota_zz",
+            "CREATE OR REPLACE VIEW v_quota_zz AS SELECT no_such_column FROM tenant_limits;",
+        ),
     ],
 )
 async def test_a_failing_step_leaves_nothing(new_database, small, broken) -> None:
@@ -98,7 +109,10 @@ async def test_a_newer_schema_is_refused_and_unchanged(new_database, small) -> N
     small.write("migrations/0002_more", "CREATE TABLE quota_more (n int);")
     await migrate(dsn, small.assets)
     small.remove("migrations/0002_more")
-    small.write("functions/quota_internal", "CREATE OR REPLACE FUNCTION quota_internal() RETURNS int LANGUAGE sql AS 'SELECT 3';")
+    small.write(
+        "functions/quota_internal",
+        "CREATE OR REPLACE FUNCTION quota_internal() RETURNS int LANGUAGE sql AS 'SELECT 3';",
+    )
     before = catalog(dsn)
     with pytest.raises(errors.SchemaNewerError, match="0002_more") as caught:
         await migrate(dsn, small.assets)
@@ -113,7 +127,9 @@ async def test_an_edited_migration_is_named(new_database, small) -> None:
     path = small.root / "sql/migrations/0001_base.sql"
     path.write_text(path.read_text() + "-- edited\n")
     result = await migrate(dsn, small.assets)
-    assert result.warnings == ("the migration 0001_base was applied with another text than this program has",)
+    assert result.warnings == (
+        "the migration 0001_base was applied with another text than this program has",
+    )
 
 
 async def test_a_busy_table_is_waited_for_in_short_turns(new_database, small) -> None:
@@ -132,7 +148,9 @@ async def test_a_busy_table_is_waited_for_in_short_turns(new_database, small) ->
         nonlocal pauses
         pauses += 1
         # While the migrator sleeps, a gateway gets its turn at once.
-        await asyncio.wait_for(value(dsn, "UPDATE tenant_limits SET soft_warn_pct = 81 RETURNING 1"), 1)
+        await asyncio.wait_for(
+            value(dsn, "UPDATE tenant_limits SET soft_warn_pct = 81 RETURNING 1"), 1
+        )
         if pauses == 2:
             await transaction.rollback()
 
@@ -158,16 +176,19 @@ async def test_a_table_that_stays_busy_ends_in_one_line(new_database, small) -> 
 
 async def test_the_schema_where_tenant_limits_lies(new_database, small) -> None:
     dsn = await new_database()
-    await run_sql(dsn, "CREATE SCHEMA app; CREATE SCHEMA \"O'Neil \"\"x\"\"\"")
-    await run_sql(dsn, f"SET search_path TO \"O'Neil \"\"x\"\"\"; {(small.root / 'sql/migrations/0001_base.sql').read_text()}")
+    await run_sql(dsn, 'CREATE SCHEMA app; CREATE SCHEMA "O\'Neil ""x"""')
+    await run_sql(
+        dsn,
+        f'SET search_path TO "O\'Neil ""x"""; {(small.root / "sql/migrations/0001_base.sql").read_text()}',
+    )
     result = await migrate(dsn, small.assets)
-    assert result.schema == "O'Neil \"x\""
+    assert result.schema == 'O\'Neil "x"'
     assert await tables(dsn) == []
     # Whoever calls by full name, from any search_path, gets the same tables.
-    sql = "SELECT \"O'Neil \"\"x\"\"\".quota_reserve('t')"
+    sql = 'SELECT "O\'Neil ""x""".quota_reserve(\'t\')'
     assert await value(dsn, sql) == "UTCt"
     # A second schema with the table: unclear, unless the search_path says which.
-    await run_sql(dsn, "CREATE TABLE app.tenant_limits (LIKE \"O'Neil \"\"x\"\"\".tenant_limits)")
+    await run_sql(dsn, 'CREATE TABLE app.tenant_limits (LIKE "O\'Neil ""x""".tenant_limits)')
     with pytest.raises(errors.SchemaAmbiguousError, match="search_path"):
         await migrate(dsn, small.assets)
     assert (await migrate(dsn + "&options=-csearch_path%3Dapp", small.assets)).schema == "app"
@@ -208,7 +229,9 @@ async def test_printed_script_equals_migrate(new_database, small) -> None:
 
 async def test_printed_script_fails_whole(new_database, small) -> None:
     dsn = await new_database()
-    small.write("functions/quota_zz", "CREATE FUNCTION quota_zz() RETURNS nonsense LANGUAGE sql AS '';")
+    small.write(
+        "functions/quota_zz", "CREATE FUNCTION quota_zz() RETURNS nonsense LANGUAGE sql AS '';"
+    )
     for options in ([], ["-1"]):
         assert "nonsense" in psql(dsn, print_script(small.assets), *options).stderr
         assert await tables(dsn) == []
@@ -221,9 +244,14 @@ class TestRights:
         dsn = await new_database()
         name = f"owner_{uuid.uuid4().hex[:8]}"
         database = dsn.split("@/")[1].split("?")[0]
-        await run_sql(dsn, f"CREATE ROLE {name} LOGIN; ALTER DATABASE {database} OWNER TO {name}; GRANT ALL ON SCHEMA public TO {name}")
+        await run_sql(
+            dsn,
+            f"CREATE ROLE {name} LOGIN; ALTER DATABASE {database} OWNER TO {name}; GRANT ALL ON SCHEMA public TO {name}",
+        )
         yield pg_server.dsn_of(database, name), dsn
-        await run_sql(dsn, f"REASSIGN OWNED BY {name} TO CURRENT_USER; DROP OWNED BY {name}; DROP ROLE {name}")
+        await run_sql(
+            dsn, f"REASSIGN OWNED BY {name} TO CURRENT_USER; DROP OWNED BY {name}; DROP ROLE {name}"
+        )
 
     async def can(self, dsn: str, role: str, kind: str, what: str, right: str) -> bool:
         return await value(dsn, f"SELECT has_{kind}_privilege($1, $2, $3)", role, what, right)
@@ -257,22 +285,43 @@ class TestRights:
         dsn = await new_database()
         await migrate(dsn, small.assets)
         role = f"app_{uuid.uuid4().hex[:8]}"
-        await run_sql(dsn, f"CREATE ROLE {role}; GRANT EXECUTE ON FUNCTION quota_reserve(text) TO {role}; GRANT SELECT ON v_quota_status TO {role}")
-        small.write("functions/quota_reserve", "DROP FUNCTION IF EXISTS quota_reserve(text);\n" + "CREATE FUNCTION quota_reserve(p_tenant text, OUT a int, OUT b int) LANGUAGE sql AS 'SELECT 1, 2';")
-        small.write("views/v_quota_status", "DROP VIEW v_quota_status; CREATE VIEW v_quota_status AS SELECT 1 AS n, quota_zone() AS zone;")
+        await run_sql(
+            dsn,
+            f"CREATE ROLE {role}; GRANT EXECUTE ON FUNCTION quota_reserve(text) TO {role}; GRANT SELECT ON v_quota_status TO {role}",
+        )
+        small.write(
+            "functions/quota_reserve",
+            "DROP FUNCTION IF EXISTS quota_reserve(text);\n"
+            "CREATE FUNCTION quota_reserve(p_tenant text, OUT a int, OUT b int) LANGUAGE sql AS 'SELECT 1, 2';",
+        )
+        small.write(
+            "views/v_quota_status",
+            "DROP VIEW v_quota_status; CREATE VIEW v_quota_status AS SELECT 1 AS n, quota_zone() AS zone;",
+        )
         try:
             await migrate(dsn, small.assets)
             assert await self.can(dsn, role, "function", "quota_reserve(text)", "EXECUTE")
             assert await self.can(dsn, role, "table", "v_quota_status", "SELECT")
-            assert await self.can(dsn, "quota_gateway", "function", "quota_reserve(text)", "EXECUTE")
+            assert await self.can(
+                dsn, "quota_gateway", "function", "quota_reserve(text)", "EXECUTE"
+            )
         finally:
             await run_sql(dsn, f"DROP OWNED BY {role}; DROP ROLE {role}")
 
     async def test_a_user_without_createrole_migrates(self, plain_owner, small) -> None:
         as_owner, as_admin = plain_owner
         # The roles are the cluster's and exist already: then their rights are given by the owner.
-        small.write("queries/migrate", (small.root / "sql/queries/migrate.sql").read_text().replace("'quota_gateway'", "'quota_gateway_missing'"))
-        roles = (small.root / "sql/roles.sql").read_text().replace("quota_gateway", "quota_gateway_missing")
+        small.write(
+            "queries/migrate",
+            (small.root / "sql/queries/migrate.sql")
+            .read_text()
+            .replace("'quota_gateway'", "'quota_gateway_missing'"),
+        )
+        roles = (
+            (small.root / "sql/roles.sql")
+            .read_text()
+            .replace("quota_gateway", "quota_gateway_missing")
+        )
         (small.root / "sql/roles.sql").write_text(roles)
         result = await migrate(as_owner, small.assets)
         assert result.applied == ("0001_base",)
@@ -283,12 +332,18 @@ class TestRights:
         done = psql(as_admin, result.roles_sql)
         assert (done.returncode, done.stderr) == (0, "")
         try:
-            assert await self.can(as_admin, "quota_gateway_missing", "function", "quota_reserve(text)", "EXECUTE")
+            assert await self.can(
+                as_admin, "quota_gateway_missing", "function", "quota_reserve(text)", "EXECUTE"
+            )
             assert (await migrate(as_owner, small.assets)).roles_sql is None
         finally:
-            await run_sql(as_admin, "DROP OWNED BY quota_gateway_missing; DROP ROLE quota_gateway_missing")
+            await run_sql(
+                as_admin, "DROP OWNED BY quota_gateway_missing; DROP ROLE quota_gateway_missing"
+            )
 
-    async def test_no_right_to_create_is_told_in_one_line(self, new_database, pg_server, small) -> None:
+    async def test_no_right_to_create_is_told_in_one_line(
+        self, new_database, pg_server, small
+    ) -> None:
         dsn = await new_database()
         name = f"guest_{uuid.uuid4().hex[:8]}"
         await run_sql(dsn, f"CREATE ROLE {name} LOGIN")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import pytest
 from scripts import TUTORIAL, catalog, migrate, run_sql, value
 
-import asyncpg
 from worker.assets import Assets
 from worker.postgres.migrate import print_script
 

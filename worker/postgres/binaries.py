@@ -13,23 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from worker.errors import BinariesMissingError, EmbeddedServerError
+from worker.postgres.accounts import may_reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from worker.postgres.accounts import Account
 
 OLDEST_MAJOR = 15
 VERSION_CALL_SECONDS = 20.0
 _PROGRAMS = ("initdb", "pg_ctl", "pg_isready", "postgres")
 _VERSION = re.compile(r"\(PostgreSQL\)\s+(\d+)(\S*)")
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The user a server runs as. `name` is None for the caller itself."""
-
-    uid: int
-    gid: int
-    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,35 +105,6 @@ def installed_folders() -> Iterator[tuple[Path, Path]]:
         if path is not None:
             folder = Path(path).resolve().parent
             yield folder, folder.parent
-
-
-def may_reach(path: Path, account: Account) -> bool:
-    """Whether the account may enter every folder above `path`, and read `path` itself.
-
-    Judged by the mode bits alone (supplementary groups and ACLs are left out,
-    so the answer may be a needless no).
-    """
-    resolved = path.resolve()
-    for parent in resolved.parents:
-        if not _permits(parent, account, 1):
-            return False
-    if not resolved.exists():
-        return True
-    return _permits(resolved, account, 5 if resolved.is_dir() or os.access(resolved, os.X_OK) else 4)
-
-
-def _permits(path: Path, account: Account, wanted: int) -> bool:
-    try:
-        status = path.stat()
-    except OSError:
-        return False
-    if status.st_uid == account.uid:
-        granted = status.st_mode >> 6
-    elif status.st_gid == account.gid:
-        granted = status.st_mode >> 3
-    else:
-        granted = status.st_mode
-    return granted & wanted == wanted
 
 
 def may_run(binaries: Binaries, account: Account) -> bool:

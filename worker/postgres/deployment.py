@@ -41,7 +41,8 @@ class Deployment:
         if key not in KEYS:
             raise UsageError(f"{key!r} is no setting: choose zone, currency or locale")
         if key == "zone":
-            return await self._change_zone(value)
+            await self._change_zone(value)
+            return None
         if key == "currency":
             if not _CURRENCY.fullmatch(value):
                 raise UsageError(f"{value!r} is no currency: three capitals, such as CNY or USD")

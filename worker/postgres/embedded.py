@@ -17,29 +17,22 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import pwd
-import shutil
 import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from worker.errors import DataFolderError, EmbeddedServerError, StarterBusyError
-from worker.postgres.binaries import (
-    Account,
-    Binaries,
-    copy_binaries,
-    find_binaries,
-    may_reach,
-    may_run,
-)
+from worker.postgres.accounts import default_home, reachable_home, server_account
+from worker.postgres.binaries import Binaries, copy_binaries, find_binaries, may_run
+from worker.postgres.cluster import DATABASE, SUPERUSER, Cluster, last_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import TracebackType
 
-SUPERUSER = "quota"
-DATABASE = "quota"
+__all__ = ["EmbeddedServer", "default_home"]
+
 PORT = 5432
 # sun_path holds 108 bytes with the closing NUL; the lock file's name is longer
 # than the socket's but is no socket.
@@ -54,19 +47,7 @@ START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 READY_CALL_SECONDS = 10.0
 LOG_MAX_BYTES = 10_000_000
-_ROOT_HOMES = Path("/var/lib/quota-worker")
-_SERVER_USERS = ("postgres", "nobody")
 _ORPHANS_REMAIN = ("pre-existing shared memory block", "lock file", "is still in use")
-
-
-def default_home(environ: Mapping[str, str]) -> Path:
-    """QUOTA_WORKER_DATA, else `quota-worker` below XDG_STATE_HOME or ~/.local/state."""
-    chosen = environ.get("QUOTA_WORKER_DATA")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    state = environ.get("XDG_STATE_HOME") or ""
-    base = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
-    return base / "quota-worker"
 
 
 class EmbeddedServer:
@@ -87,18 +68,19 @@ class EmbeddedServer:
         durable: bool = True,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        self.account = _server_account(home)
-        self.home = _reachable_home(home.absolute(), self.account)
+        self.account = server_account(home)
+        self.home = reachable_home(home.absolute(), self.account)
         self.keep_running = keep_running
         self._wanted_binaries = binaries
         self._durable = durable
         self._options = dict(options or {})
+        self.cluster = Cluster(self.home, self.account, durable=durable)
         self._users_lock: int | None = None
 
     @property
     def data(self) -> Path:
         """The cluster's folder."""
-        return self.home / "data"
+        return self.cluster.data
 
     @property
     def log_file(self) -> Path:
@@ -166,10 +148,9 @@ class EmbeddedServer:
         try:
             if self.keep_running:
                 return
-            with self._starter_lock():
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    self._stop_locked()
+            with self._starter_lock(), contextlib.suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._stop_locked()
         finally:
             os.close(users)
 
@@ -206,18 +187,17 @@ class EmbeddedServer:
 
     def _start_locked(self) -> None:
         binaries = self._binaries()
-        self._refuse_other_major(binaries)
+        self.cluster.refuse_other_major(binaries)
         if self._readiness(binaries) == 0:
             return
         runnable = binaries
-        if not self._is_own_user() and not may_run(binaries, self.account):
+        if not self.cluster.is_own and not may_run(binaries, self.account):
             runnable = copy_binaries(binaries, self.home)
         self._trim_log()
-        if not (self.data / "PG_VERSION").is_file():
-            self._init_cluster(runnable)
+        self.cluster.ensure(runnable)
         self._make_socket_folder()
         self._launch(runnable)
-        if not self._is_own_user():
+        if not self.cluster.is_own:
             # The server has its socket; from here on only root may reach it.
             os.chown(self.socket_folder, 0, 0)
 
@@ -237,7 +217,7 @@ class EmbeddedServer:
         detail = ""
         for _attempt in range(START_ATTEMPTS):
             begin = self.log_file.stat().st_size if self.log_file.exists() else 0
-            done = self._run(
+            done = self.cluster.run(
                 [
                     binaries.program("pg_ctl"),
                     *("start", "-w", "-s", "-t", str(int(START_SECONDS)), "-D", str(self.data)),
@@ -255,7 +235,7 @@ class EmbeddedServer:
                 break
             time.sleep(START_PAUSE_SECONDS)
         raise EmbeddedServerError(
-            f"the embedded PostgreSQL does not start: {_last_line(detail)} "
+            f"the embedded PostgreSQL does not start: {last_line(detail)} "
             f"(see {self.log_file}, or set POSTGRES_DSN)"
         )
 
@@ -266,9 +246,9 @@ class EmbeddedServer:
         if self._readiness(binaries) != 0:
             return
         runnable = binaries
-        if not self._is_own_user() and not may_run(binaries, self.account):
+        if not self.cluster.is_own and not may_run(binaries, self.account):
             runnable = copy_binaries(binaries, self.home)
-        done = self._run(
+        done = self.cluster.run(
             [
                 runnable.program("pg_ctl"),
                 *("stop", "-w", "-s", "-m", "fast", "-t", str(int(STOP_SECONDS))),
@@ -278,77 +258,22 @@ class EmbeddedServer:
         )
         if done.returncode != 0 and self._readiness(binaries) == 0:
             raise EmbeddedServerError(
-                f"the embedded PostgreSQL does not stop: {_last_line(done.stderr)}"
+                f"the embedded PostgreSQL does not stop: {last_line(done.stderr)}"
             )
         # As another user it can't remove these from the closed folder, and their
         # pid keeps the next start waiting for as long as init hasn't reaped it.
         for name in (f".s.PGSQL.{PORT}", f".s.PGSQL.{PORT}.lock"):
             (self.socket_folder / name).unlink(missing_ok=True)
 
-    def _init_cluster(self, binaries: Binaries) -> None:
-        # Made beside and renamed, so that a killed initdb leaves no half cluster.
-        if self.data.exists() and any(self.data.iterdir()):
-            raise DataFolderError(
-                f"{self.data} holds other files: choose another folder with QUOTA_WORKER_DATA"
-            )
-        fresh = self.home / "data.partial"
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(mode=0o700)
-        self._give_to_server(fresh)
-        done = self._run(
-            [
-                binaries.program("initdb"),
-                *("-D", str(fresh), "-U", SUPERUSER, "--encoding=UTF8", "--locale=C"),
-                *("--auth-local=trust", "--auth-host=reject"),
-                *(() if self._durable else ("--no-sync",)),
-            ],
-            START_SECONDS,
-        )
-        if done.returncode != 0:
-            raise EmbeddedServerError(
-                f"a PostgreSQL cluster can't be made in {self.home}: "
-                f"{_last_line(done.stderr)} (or set POSTGRES_DSN)"
-            )
-        self._create_database(binaries, fresh)
-        if self.data.exists():
-            self.data.rmdir()
-        fresh.rename(self.data)
-
-    def _create_database(self, binaries: Binaries, cluster: Path) -> None:
-        # Single-user mode needs no server: the cluster appears with its database.
-        done = self._run(
-            [binaries.program("postgres"), "--single", "-D", str(cluster), "template1"],
-            START_SECONDS,
-            f"CREATE DATABASE {DATABASE};\n",
-        )
-        if done.returncode != 0:
-            raise EmbeddedServerError(
-                f"the database can't be made in {self.home}: {_last_line(done.stderr)}"
-            )
-
-    def _refuse_other_major(self, binaries: Binaries) -> None:
-        version_file = self.data / "PG_VERSION"
-        try:
-            found = version_file.read_text(encoding="ascii").strip()
-        except FileNotFoundError:
-            return
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataFolderError(f"{version_file} can't be read: {error}") from error
-        if found != str(binaries.major):
-            raise DataFolderError(
-                f"{self.data} was made by PostgreSQL {found} and the programs here are "
-                f"{binaries.major}: move it with pg_dumpall, or choose another folder "
-                "with QUOTA_WORKER_DATA"
-            )
-
     def _prepare_home(self) -> None:
         if self.home.is_dir():
             return
-        mode = 0o700 if self._is_own_user() else 0o711
+        mode = 0o700 if self.cluster.is_own else 0o711
+        missing = [folder for folder in (self.home, *self.home.parents) if not folder.is_dir()]
         try:
-            self.home.parent.mkdir(parents=True, exist_ok=True)
-            self.home.mkdir(exist_ok=True)
-            self.home.chmod(mode)  # ours: just made
+            for folder in reversed(missing):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(mode)  # ours: just made, whatever the umask
         except OSError as error:
             raise DataFolderError(
                 f"{self.home} can't be made ({error.strerror}): "
@@ -363,11 +288,7 @@ class EmbeddedServer:
         allowed = {os.geteuid(), self.account.uid}
         if folder.is_symlink() or not folder.is_dir() or status.st_uid not in allowed:
             raise DataFolderError(f"{folder} belongs to somebody else: remove it")
-        self._give_to_server(folder)
-
-    def _give_to_server(self, folder: Path) -> None:
-        if not self._is_own_user():
-            os.chown(folder, self.account.uid, self.account.gid)
+        self.cluster.give(folder)
 
     def _trim_log(self) -> None:
         if not self.log_file.exists():
@@ -375,7 +296,7 @@ class EmbeddedServer:
         if self.log_file.stat().st_size > LOG_MAX_BYTES:
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
             self.log_file.touch(mode=0o600)
-        if not self._is_own_user():
+        if not self.cluster.is_own:
             os.chown(self.log_file, self.account.uid, self.account.gid)
 
     def _log_tail(self, begin: int) -> str:
@@ -390,39 +311,6 @@ class EmbeddedServer:
 
     def _is_own_user(self) -> bool:
         return self.account.name is None
-
-    def _run(
-        self, command: list[str], seconds: float, text: str = ""
-    ) -> subprocess.CompletedProcess[str]:
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("PG") and name not in {"LD_PRELOAD", "PYTHONPATH"}
-        }
-        environment |= {"LC_ALL": "C", "TZ": "UTC"}
-        other = {}
-        if not self._is_own_user():
-            other = {
-                "user": self.account.uid,
-                "group": self.account.gid,
-                "extra_groups": [],
-            }
-        try:
-            return subprocess.run(
-                command,
-                input=text,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-                cwd="/",  # the caller's folder may be closed to the server's user
-                env=environment,
-                umask=0o077,
-                **other,  # type: ignore[arg-type]
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise EmbeddedServerError(f"{command[0]} does not run: {error}") from error
 
     def _open_lock(self, name: str) -> int:
         try:
@@ -454,53 +342,5 @@ class EmbeddedServer:
 _THROW_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
-def _server_account(home: Path) -> Account:
-    if os.geteuid() != 0:
-        return Account(os.geteuid(), os.getegid())
-    # A cluster that exists says who runs it.
-    for data in (home / "data", _below_var_lib(home) / "data"):
-        with contextlib.suppress(OSError, KeyError):
-            status = data.stat()
-            if status.st_uid != 0:
-                return Account(status.st_uid, status.st_gid, pwd.getpwuid(status.st_uid).pw_name)
-    for name in _SERVER_USERS:
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwnam(name)
-            return Account(entry.pw_uid, entry.pw_gid, entry.pw_name)
-    raise EmbeddedServerError(
-        "PostgreSQL does not run as root, and there is no user postgres or nobody: "
-        "create one, or set POSTGRES_DSN"
-    )
-
-
-def _below_var_lib(home: Path) -> Path:
-    digest = hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:12]
-    return _ROOT_HOMES / digest
-
-
-def _reachable_home(home: Path, account: Account) -> Path:
-    if account.name is None or _may_enter(home, account):
-        return home
-    return _below_var_lib(home)
-
-
-def _may_enter(home: Path, account: Account) -> bool:
-    # A folder that is still to be made will be open to the server's user.
-    if home.is_dir():
-        return may_reach(home / "data" / "PG_VERSION", account) if (
-            home / "data"
-        ).is_dir() else may_reach(home / "-", account)
-    for parent in home.parents:
-        if parent.is_dir():
-            return may_reach(parent / "-", account)
-    return False
-
-
 def _quoted(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if "FATAL" in line or "error" in line.lower()]
-    return (telling or lines or ["no reason given"])[-1]

@@ -60,14 +60,11 @@ def translate(error: BaseException) -> errors.QuotaWorkerError | None:
     """
     if isinstance(error, errors.QuotaWorkerError):
         return error
-    state = sqlstate_of(error)
     text = redact(" ".join(str(error).split()))
+    state = sqlstate_of(error)
     if state is not None:
-        if state == LOCK_NOT_AVAILABLE:
-            # The server's text says "timeout", which some schedulers take for another fault.
-            return errors.LockTimeoutError()
-        found = _CLASSES.get(state) or _BY_GROUP.get(state[:2]) or errors.DatabaseError
-        return found(text if state in _OWN else _advised(text, found))
+        return _from_server(state, text)
+    found: type[errors.QuotaWorkerError]
     if isinstance(error, OSError):  # TimeoutError and ConnectionError are OSErrors
         found = errors.DatabaseUnreachableError
         return found(_advised(text or "no answer in time", found))
@@ -78,7 +75,15 @@ def translate(error: BaseException) -> errors.QuotaWorkerError | None:
     return None
 
 
-def _advised(text: str, found: type[errors.DatabaseError]) -> str:
+def _from_server(state: str, text: str) -> errors.DatabaseError:
+    if state == LOCK_NOT_AVAILABLE:
+        # The server's text says "timeout", which some schedulers take for another fault.
+        return errors.LockTimeoutError()
+    found = _CLASSES.get(state) or _BY_GROUP.get(state[:2]) or errors.DatabaseError
+    return found(text if state in _OWN else _advised(text, found))
+
+
+def _advised(text: str, found: type[errors.QuotaWorkerError]) -> str:
     return f"{text} ({found.default_message()})"
 
 

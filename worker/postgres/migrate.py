@@ -42,7 +42,9 @@ _OWN_WORDS = (
     SerializationError,
     UnsupportedServerError,
 )
-_ROLES_HEADER = "-- Run once by an administrator, in this database.\nSET search_path TO {schema};\n\n"
+_ROLES_HEADER = (
+    "-- Run once by an administrator, in this database.\nSET search_path TO {schema};\n\n"
+)
 _PRINT_HEADER = (
     "-- quota-worker migrate --print. Apply with: psql -v ON_ERROR_STOP=1 -f THIS_FILE\n"
     "-- All of it is one transaction; it may be applied again.\n"
@@ -103,8 +105,14 @@ def build_script(assets: Assets) -> list[Piece]:
 def print_script(assets: Assets) -> str:
     """The whole script for psql; it carries its own BEGIN and COMMIT."""
     parts = [f"-- sql/{piece.label}\n{piece.sql.strip()}\n" for piece in build_script(assets)]
-    return "\n".join([_PRINT_HEADER, assets.read("sql/migrate/0_begin.sql"), *parts,
-                      assets.read("sql/migrate/4_commit.sql")])
+    return "\n".join(
+        [
+            _PRINT_HEADER,
+            assets.read("sql/migrate/0_begin.sql"),
+            *parts,
+            assets.read("sql/migrate/4_commit.sql"),
+        ]
+    )
 
 
 def checksum(text: str) -> str:

@@ -41,7 +41,9 @@ async def connect(
     import asyncpg
 
     with translated():
-        connection = await asyncpg.connect(dsn, **connect_arguments(command_timeout_seconds))
+        connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
+            dsn, **connect_arguments(command_timeout_seconds)
+        )
     major = connection.get_server_version().major
     if major < OLDEST_MAJOR:
         await connection.close()
