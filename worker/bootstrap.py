@@ -100,17 +100,24 @@ class Deps:
     async def job_ports(self) -> JobPorts:
         """The adapters that jobs see, on the command's pool."""
         from worker.jobs.context import JobPorts
+        from worker.notifiers.channels import ConfiguredChannels
         from worker.postgres.jobs import PostgresMonths
         from worker.postgres.ledger import PostgresLedger
+        from worker.postgres.outbox import PostgresOutbox, PostgresWarnings
         from worker.postgres.queries import load_queries
 
+        channels = ConfiguredChannels.from_settings(
+            self.settings, self.assets, environ=self.environ
+        )
+        outbox = load_queries(self.assets, "outbox")
         pool = await self.pool()
+        self._stack.push_async_callback(channels.close)
         return JobPorts(
             ledger=PostgresLedger(pool, load_queries(self.assets, "ledger")),
             months=PostgresMonths(pool, load_queries(self.assets, "jobs")),
-            warnings=None,
-            outbox=None,
-            channels=None,
+            warnings=PostgresWarnings(pool, outbox, channels.names),
+            outbox=PostgresOutbox(pool, outbox),
+            channels=channels,
         )
 
     async def job_runs(self) -> PostgresJobRuns:

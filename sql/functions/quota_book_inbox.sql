@@ -18,6 +18,13 @@ SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 BEGIN
+    taken := 0;
+    booked := 0;
+    refused := 0;
+    -- most of the time nothing waits: don't plan and call the batch for that
+    IF NOT EXISTS (SELECT 1 FROM quota_usage_inbox i WHERE i.booked_at IS NULL) THEN
+        RETURN;
+    END IF;
     WITH waiting AS MATERIALIZED (
         SELECT i.tenant_id, i.inbox_id, i.request_id, i.usage_id, i.input_tokens,
                i.output_tokens, i.cached_in_tokens, i.cost_nanos, i.model

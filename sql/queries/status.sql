@@ -30,8 +30,8 @@ WITH clock AS MATERIALIZED (
            CASE WHEN d.pct IS NOT NULL THEN d.used END AS used, d.cap, d.pct
       FROM v_department_status v
      CROSS JOIN LATERAL (VALUES
-           ('monthly_tokens', v.tokens_used::numeric, v.monthly_tokens + v.topup_tokens),
-           ('monthly_cost', v.cost_used_nanos / 10000000.0, v.monthly_cost_cents + v.topup_cost_cents)
+           ('monthly_tokens', v.tokens_used::numeric, v.budget_tokens + v.topup_tokens),
+           ('monthly_cost', v.cost_used_nanos / 10000000.0, v.budget_cost_cents + v.topup_cost_cents)
            ) AS c (dimension, used, cap)
      CROSS JOIN LATERAL (VALUES (c.dimension, c.used, c.cap::numeric,
            CASE WHEN c.cap <= 0 THEN 100 ELSE round(c.used * 100 / c.cap, 1) END)

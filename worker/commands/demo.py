@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(args: argparse.Namespace, deps: Deps) -> int:
     """Play the demo; 0 when all went well, 1 when a job of it failed."""
-    from worker.postgres.embedded import EmbeddedServer, default_home
+    from worker.postgres.accounts import default_home
+    from worker.postgres.embedded import EmbeddedServer
     from worker.postgres.queries import load_queries
     from worker.settings import Settings
 

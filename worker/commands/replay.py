@@ -216,8 +216,7 @@ def summary_text(summary: ReplaySummary, tenants: int, seconds: float) -> str:
     if summary.replayed:
         lines += [
             "",
-            f"{summary.replayed:,} of them were known already and not charged again:",
-            "--run-id NAME makes a fresh run",
+            f"{summary.replayed:,} were known already: charged once (--run-id NAME: a fresh run)",
         ]
     if summary.lock_retries:
         lines.append(f"{summary.lock_retries:,} calls waited for a busy row and were repeated")
@@ -225,7 +224,7 @@ def summary_text(summary: ReplaySummary, tenants: int, seconds: float) -> str:
 
 
 def _options(args: argparse.Namespace) -> ReplayOptions:
-    from worker.commands.tick import as_of_time
+    from worker.commands.tick import option_time
 
     for name in ("lose_usage", "abort"):
         if not 0 <= getattr(args, name) <= 1:
@@ -255,7 +254,7 @@ def _options(args: argparse.Namespace) -> ReplayOptions:
         cost_out=args.cost_out,
         estimate_out=args.estimate_out,
         progress_every=args.progress_every,
-        start_at=as_of_time(args.start_at),
+        start_at=option_time(args.start_at, "--start-at"),
     )
 
 

@@ -67,7 +67,7 @@ async def run_jobs(
     report = await tick(
         deps,
         jobs,
-        as_of=as_of_time(args.as_of),
+        as_of=option_time(args.as_of, "--as-of"),
         dry_run=args.dry_run,
         always=always,
         on_run=lambda job_run: _log(deps, job_run),
@@ -119,7 +119,7 @@ async def tick(
             loop.remove_signal_handler(number)
 
 
-def as_of_time(text: str | None) -> datetime | None:
+def option_time(text: str | None, option: str) -> datetime | None:
     """The option's time; one without an offset is UTC. Raises UsageError."""
     if text is None:
         return None
@@ -129,7 +129,7 @@ def as_of_time(text: str | None) -> datetime | None:
         return parse_time(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no time: one such as 2026-11-30T10:05:00Z is needed"
+            f"{option} {text!r} is no time: one such as 2026-11-30T10:05:00Z is needed"
         ) from error
 
 

@@ -12,7 +12,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from worker.errors import LockTimeoutError
+from worker.errors import DatabaseError, DatabaseUnreachableError, LockTimeoutError
 from worker.jobs.context import JobCounts
 
 if TYPE_CHECKING:
@@ -53,9 +53,23 @@ class _Drain:
         self._ctx = ctx
         self.leftover = False
         self.lock_timeouts = 0
+        self.errors: list[DatabaseError] = []
 
     async def run(self, batch: Callable[[int], Awaitable[int]]) -> int:
-        """Sum of the batches' counts; a batch answers how many rows it worked off."""
+        """Sum of the batches' counts; a batch answers how many rows it worked off.
+
+        A refusal by the database ends this kind of batch and is kept in ``errors``, so
+        that a fault of one kind doesn't keep the others from being worked off.
+        """
+        try:
+            return await self._until_done(batch)
+        except DatabaseUnreachableError:
+            raise
+        except DatabaseError as error:
+            self.errors.append(error)
+            return 0
+
+    async def _until_done(self, batch: Callable[[int], Awaitable[int]]) -> int:
         total = 0
         for _ in range(MAX_BATCHES):
             if self._ctx.deadline.reached(MARGIN_SECONDS):
@@ -83,7 +97,7 @@ class _Drain:
 
 
 async def run(ctx: JobContext) -> ReconcileCounts:
-    """One pass; raises only when the database can't be asked at all."""
+    """One pass; a kind of batch that the database refuses is raised after the others ran."""
     ledger = ctx.ports.ledger
     if ctx.dry_run:
         return ReconcileCounts(overdue=await ledger.count_overdue(BATCH_ROWS, ctx.now))
@@ -114,6 +128,8 @@ async def run(ctx: JobContext) -> ReconcileCounts:
     await drain.run(expire)
     legacy = await drain.run(book_legacy)
     mirrored = await drain.run(mirror)
+    if drain.errors:
+        raise drain.errors[0]
     return ReconcileCounts(
         leftover=drain.leftover,
         expired_estimate=expired["estimate"],
