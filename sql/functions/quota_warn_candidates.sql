@@ -10,12 +10,11 @@ SET search_path FROM CURRENT
 AS $$
     SELECT l.tenant_id
       FROM (SELECT u.tenant_id,
-                   sum(greatest(u.completions, 0)) * 100 AS completions,
-                   sum(greatest(u.input_tokens, u.held_input_tokens, 0)) * 100 AS input_tokens,
-                   sum(greatest(u.output_tokens, u.held_output_tokens, 0)) * 100 AS output_tokens,
-                   sum(greatest(u.cost_cents::numeric * 10000000 + u.cost_subcent_nanos, u.held_cost_nanos, 0)) / 100000
-                       AS cost_cents
-              FROM quota_usage u
+                   sum(u.completions) * 100 AS completions,
+                   sum(u.input_tokens) * 100 AS input_tokens,
+                   sum(u.output_tokens) * 100 AS output_tokens,
+                   sum(u.cost_nanos) / 100000 AS cost_cents
+              FROM v_quota_usage u
              WHERE u.period >= p_start AND u.period < quota_warn_period_end(p_period_kind, p_start)
              GROUP BY u.tenant_id) u
       JOIN tenant_limits l ON l.tenant_id = u.tenant_id

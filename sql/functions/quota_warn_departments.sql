@@ -15,28 +15,24 @@ AS $$
          WHERE r.reason = 'department_budget_exhausted'
            AND r.period >= p_month AND r.period < quota_warn_period_end('month', p_month)
          GROUP BY l.department_id, l.environment
-    ), live AS MATERIALIZED (
-        SELECT t.department_id, t.environment, sum(t.tokens) AS tokens, sum(t.cost_cents) AS cost_cents
-          FROM quota_topups t
-         WHERE t.valid_from <= p_at AND p_at < t.expires_at
-         GROUP BY t.department_id, t.environment
     ), stand AS (
         SELECT b.department_id, b.environment, d.dimension, d.used, d.held, d.cap,
                ARRAY[b.warn_pct, b.downgrade_pct, b.protect_pct, 100] AS pcts,
                row_number() OVER (PARTITION BY b.department_id, b.environment
                                   ORDER BY d.used / d.cap DESC, d.dimension) AS fullness
           FROM department_budgets b
-          LEFT JOIN live t ON t.department_id = b.department_id AND t.environment = b.environment
-         CROSS JOIN LATERAL quota_department_used(b.department_id, b.environment, p_month) u
+         CROSS JOIN LATERAL quota_department_standing(b.department_id, b.environment, p_month, p_at) u
+         CROSS JOIN LATERAL (
+            SELECT coalesce(sum(s.tokens_held), 0) AS tokens, coalesce(sum(s.cost_held_nanos), 0) AS cost_nanos
+              FROM quota_department_slots s
+             WHERE s.department_id = b.department_id AND s.environment = b.environment AND s.month = p_month) h
          CROSS JOIN LATERAL (VALUES
-            ('tokens', u.tokens_used::numeric, u.tokens_held::numeric,
-                b.monthly_tokens + coalesce(t.tokens, 0)),
-            ('cost', u.cost_used_nanos::numeric, u.cost_held_nanos::numeric,
-                (b.monthly_cost_cents + coalesce(t.cost_cents, 0)) * 10000000)
+            ('tokens', u.tokens_used, h.tokens, u.budget_tokens),
+            ('cost', u.cost_used_nanos, h.cost_nanos, u.budget_cost_nanos)
          ) AS d (dimension, used, held, cap)
          WHERE d.cap > 0 AND (p_departments IS NULL OR b.department_id = ANY (p_departments))
     )
-    SELECT s.department_id, s.environment, s.dimension, greatest(s.used, s.held, 0), s.held, s.cap, s.pcts,
+    SELECT s.department_id, s.environment, s.dimension, s.used, s.held, s.cap, s.pcts,
            ARRAY['warning', 'downgrade', 'protected', 'exhausted'],
            CASE WHEN s.fullness = 1 THEN f.refused_at END
       FROM stand s

@@ -11,7 +11,7 @@ AS $$
     SELECT jsonb_build_object(
                'dimension', p_dimension, 'period_kind', p_period_kind, 'period_start', p_period_start,
                'resets_at', e.ends_at, 'used', p_used, 'held', p_held, 'cap', p_cap,
-               'pct', round(p_used * 100 / p_cap, 1), 'threshold', p_threshold,
+               'pct', quota_pct(p_used, p_cap), 'threshold', p_threshold,
                'crossed', p_threshold IS NOT NULL, 'refused_at', p_refused_at,
                'expected_at',
                CASE WHEN p_used > 0 AND p_used < p_cap AND e.seconds > 0 AND p_now < e.ends_at

@@ -1,7 +1,6 @@
 -- Where tenants stand in one billing period ('day' or 'month', by its first day): one row per capped dimension.
 --
--- used = posted + held, as enforcement reads it: a counter that a direct UPDATE took below what is held, or
--- below zero, counts as what is held. Units: completions, tokens, nanos for cost. refused_at is the latest
+-- used = posted + held, as enforcement reads it (v_quota_usage). Units: completions, tokens, nanos for cost. refused_at is the latest
 -- refusal by exactly this cap in the period. Caps of 0 raise no message and are left out. Takes no locks.
 CREATE OR REPLACE FUNCTION quota_warn_tenants(p_tenants text[], p_period_kind text, p_start date)
 RETURNS TABLE (subject text, environment text, dimension text, used numeric, held numeric, cap numeric,
@@ -17,15 +16,14 @@ AS $$
       FROM unnest(p_tenants) AS t (tenant_id)
       JOIN tenant_limits l ON l.tenant_id = t.tenant_id
      CROSS JOIN LATERAL (
-        SELECT coalesce(sum(greatest(u.completions, 0)), 0) AS completions,
-               coalesce(sum(greatest(u.input_tokens, u.held_input_tokens, 0)), 0) AS input_tokens,
-               coalesce(sum(greatest(u.output_tokens, u.held_output_tokens, 0)), 0) AS output_tokens,
-               coalesce(sum(greatest(u.cost_cents::numeric * 10000000 + u.cost_subcent_nanos,
-                                     u.held_cost_nanos, 0)), 0) AS cost_nanos,
+        SELECT coalesce(sum(u.completions), 0) AS completions,
+               coalesce(sum(u.input_tokens), 0) AS input_tokens,
+               coalesce(sum(u.output_tokens), 0) AS output_tokens,
+               coalesce(sum(u.cost_nanos), 0) AS cost_nanos,
                coalesce(sum(u.held_input_tokens), 0) AS held_input_tokens,
                coalesce(sum(u.held_output_tokens), 0) AS held_output_tokens,
                coalesce(sum(u.held_cost_nanos), 0) AS held_cost_nanos
-          FROM quota_usage u
+          FROM v_quota_usage u
          WHERE u.tenant_id = l.tenant_id
            AND u.period >= p_start AND u.period < quota_warn_period_end(p_period_kind, p_start)) u
      CROSS JOIN LATERAL (VALUES
