@@ -6,12 +6,15 @@ SET, no LISTEN, no temporary table that outlives its transaction.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from worker.errors import UnsupportedServerError
+from worker.errors import ConfigurationError, UnsupportedServerError
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import asyncpg
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -40,7 +43,7 @@ async def connect(
     """
     import asyncpg
 
-    with translated():
+    with _readable_dsn(), translated():
         connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
             dsn, **connect_arguments(command_timeout_seconds)
         )
@@ -60,7 +63,7 @@ async def open_pool(dsn: str, max_size: int = POOL_MAX_SIZE) -> asyncpg.Pool[asy
     """
     import asyncpg
 
-    with translated():
+    with _readable_dsn(), translated():
         pool = await asyncpg.create_pool(dsn, min_size=1, max_size=max_size, **connect_arguments())
         async with pool.acquire() as connection:
             major = connection.get_server_version().major
@@ -70,3 +73,14 @@ async def open_pool(dsn: str, max_size: int = POOL_MAX_SIZE) -> asyncpg.Pool[asy
             f"the server is PostgreSQL {major}: quota-worker needs 15 or newer, upgrade the server"
         )
     return pool
+
+
+@contextmanager
+def _readable_dsn() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:  # asyncpg lets int() speak for a bad port
+        raise ConfigurationError(
+            "POSTGRES_DSN can't be read: it must look like "
+            "postgresql://user:password@host:5432/database"
+        ) from error

