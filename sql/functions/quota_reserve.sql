@@ -82,6 +82,7 @@ BEGIN
       AND (l.daily_cost_cents IS NULL
            OR u.cost_cents + (u.cost_subcent_nanos + p_cost_nanos) / 10000000 < l.daily_cost_cents)
       -- the bucket, in the tenant's live row
+      AND u.bucket_tokens IS NOT NULL
       AND least(l.bucket_capacity, u.bucket_tokens + l.bucket_refill_per_sec
                 * greatest(date_part('epoch', v_now - u.bucket_at), 0)) >= 1
       -- the month's caps: cached older days + yesterday, read live, + today

@@ -95,6 +95,7 @@ BEGIN
                AND (l.daily_output_tokens IS NULL OR u.output_tokens + g.o < l.daily_output_tokens)
                AND (l.daily_tokens IS NULL OR u.input_tokens + u.output_tokens + g.i + g.o < l.daily_tokens)
                AND (l.daily_cost_cents IS NULL OR u.cost_cents + g.c / 10000000 + 2 < l.daily_cost_cents)
+               AND u.bucket_tokens IS NOT NULL
                AND least(l.bucket_capacity, u.bucket_tokens + l.bucket_refill_per_sec
                          * greatest(date_part('epoch', p_now - u.bucket_at), 0)) >= g.n
                AND (l.monthly_completions IS NULL

@@ -29,7 +29,7 @@ BEGIN
             booked_output_tokens = u.booked_output_tokens + p_out_tokens,
             booked_cost_nanos    = u.booked_cost_nanos + p_cost_nanos
         WHERE u.tenant_id = p_tenant AND u.period = p_period
-          AND u.completions + p_completions BETWEEN 0 AND 4000000000000000000
+          AND u.completions BETWEEN greatest(-p_completions, 0) AND 4000000000000000000
           AND u.input_tokens BETWEEN greatest(-p_in_tokens, 0) AND 4000000000000000000
           AND u.output_tokens BETWEEN greatest(-p_out_tokens, 0) AND 4000000000000000000
           AND u.cost_cents BETWEEN 0 AND 100000000000
