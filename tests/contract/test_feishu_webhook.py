@@ -1,0 +1,192 @@
+"""The Feishu custom bot: signature, decision table, card and size."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from contract.conftest import SECRET
+from contract.samples import department_facts, message, tenant_facts
+from contract.servers import OK
+from worker.errors import ConfigurationError
+from worker.models import FailureCause
+from worker.notifiers.feishu_card import sign
+from worker.notifiers.feishu_webhook import FeishuWebhookNotifier
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from contract.servers import FeishuServer
+    from worker.rendering import Renderer
+
+
+@pytest.fixture
+async def bot(renderer: Renderer, feishu: FeishuServer) -> AsyncIterator[FeishuWebhookNotifier]:
+    notifier = FeishuWebhookNotifier(renderer, feishu.url, secret=SECRET)
+    yield notifier
+    await notifier.close()
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (100, "jquNHnVOwmDRfw+vqTIrY5dooJAgi5EcRtLsQE4wfXg="),
+        (1599360473, "l1N0gAcBjdwBvGm1xMjOF0XSyaLRpR7tuO5dHfhAYc8="),
+    ],
+)
+def test_the_signature_has_the_known_values(timestamp: int, expected: str) -> None:
+    assert sign("demo", timestamp) == expected
+
+
+def test_the_signature_is_not_the_other_vendors() -> None:
+    assert sign("demo", 100) != "DkEDUyVoOOJ539qBvUgMyzkzIdRWlf4e/V3Rq+ONJnQ="
+
+
+async def test_a_signed_card(bot: FeishuWebhookNotifier, feishu: FeishuServer) -> None:
+    assert (await bot.send(message(), 10)).delivered
+    (request,) = feishu.requests
+    assert request["msg_type"] == "interactive"
+    assert request["card"]["schema"] == "2.0"
+    assert request["card"]["header"]["template"] == "yellow"
+    assert request["timestamp"].isdigit()
+    assert feishu.titles() == ["[quota-warn] tenant-free at 82.0% completions"]
+    assert feishu.headers[0]["x-quota-worker-message-id"] == "qw-0123456789abcdef"
+
+
+async def test_a_wrong_secret_is_permanent(renderer: Renderer, feishu: FeishuServer) -> None:
+    bot = FeishuWebhookNotifier(renderer, feishu.url, secret=SECRET[::-1])
+    answer = await bot.send(message(), 10)
+    await bot.close()
+    assert (answer.cause, answer.retryable) == (FailureCause.BAD_SIGNATURE, False)
+
+
+async def test_the_keyword_is_in_every_card(renderer: Renderer, feishu: FeishuServer) -> None:
+    feishu.keyword = "配额: [告警]"
+    bare = FeishuWebhookNotifier(renderer, feishu.url, secret=SECRET)
+    answer = await bare.send(message(), 10)
+    assert (answer.cause, answer.retryable) == (FailureCause.KEYWORD_MISSING, False)
+    await bare.close()
+    bot = FeishuWebhookNotifier(renderer, feishu.url, secret=SECRET, keyword=feishu.keyword)
+    assert (await bot.send(message(), 10)).delivered
+    await bot.close()
+
+
+TABLE: list[tuple[int, Any, FailureCause, bool]] = [
+    (200, {"code": 11232, "msg": "frequency limited"}, FailureCause.RATE_LIMITED, True),
+    (400, {"code": 9499, "msg": "too many request"}, FailureCause.RATE_LIMITED, True),
+    (200, {"code": 9499, "msg": "Too Many Requests"}, FailureCause.RATE_LIMITED, True),
+    (429, b"slow down", FailureCause.RATE_LIMITED, True),
+    (200, {"code": 2200, "msg": "internal"}, FailureCause.SERVER_ERROR, True),
+    (500, b"", FailureCause.SERVER_ERROR, True),
+    (502, b"<html>bad gateway</html>", FailureCause.SERVER_ERROR, True),
+    (200, b"<html>a captive portal</html>", FailureCause.UNKNOWN_ANSWER, True),
+    (200, b"", FailureCause.UNKNOWN_ANSWER, True),
+    (200, {}, FailureCause.UNKNOWN_ANSWER, True),
+    (200, [0], FailureCause.UNKNOWN_ANSWER, True),
+    (200, {"code": True}, FailureCause.UNKNOWN_ANSWER, True),
+    (200, {"code": "0"}, FailureCause.UNKNOWN_ANSWER, True),
+    (200, {"code": 77777}, FailureCause.UNKNOWN_ANSWER, True),
+    (302, {"code": 0}, FailureCause.UNKNOWN_ANSWER, True),
+    (200, {"code": 9499, "msg": "Bad Request"}, FailureCause.REJECTED, False),
+    (200, {"code": 19001, "msg": "param invalid"}, FailureCause.BOT_REMOVED, False),
+    (200, {"code": 19002, "msg": "params error"}, FailureCause.REJECTED, False),
+    (200, {"code": 19021, "msg": "sign match fail"}, FailureCause.BAD_SIGNATURE, False),
+    (200, {"code": 19022, "msg": "Ip Not Allowed"}, FailureCause.ADDRESS_REFUSED, False),
+    (200, {"code": 19024, "msg": "Key Words Not Found"}, FailureCause.KEYWORD_MISSING, False),
+    (200, {"StatusCode": 19024}, FailureCause.KEYWORD_MISSING, False),
+    (200, {"StatusCode": 0, "code": 19024}, FailureCause.KEYWORD_MISSING, False),
+    (200, {"code": 19036, "msg": "exceeds"}, FailureCause.TOO_LARGE, False),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "cause", "retryable"), TABLE)
+async def test_what_a_failure_means(
+    bot: FeishuWebhookNotifier,
+    feishu: FeishuServer,
+    status: int,
+    body: Any,
+    cause: FailureCause,
+    retryable: bool,  # noqa: FBT001
+) -> None:
+    feishu.answers = [(status, body)]
+    answer = await bot.send(message(), 10)
+    assert (answer.delivered, answer.cause, answer.retryable) == (False, cause, retryable)
+    assert len(feishu.requests) == 1
+    shown = repr(answer) + repr(bot)
+    assert SECRET not in shown
+    assert feishu.token not in shown
+
+
+async def test_the_older_success_form(bot: FeishuWebhookNotifier, feishu: FeishuServer) -> None:
+    feishu.answers = [(200, {"StatusCode": 0, "StatusMessage": "success"})]
+    # This answer is given unseen, so the signature isn't judged here.
+    assert (await bot.send(message(), 10)).delivered
+
+
+async def test_an_endless_answer_is_cut(bot: FeishuWebhookNotifier, feishu: FeishuServer) -> None:
+    feishu.answers = [(200, b"x" * 10_000_000)]
+    answer = await bot.send(message(), 10)
+    assert answer.cause == FailureCause.UNKNOWN_ANSWER
+
+
+async def test_nothing_is_left_out_of_a_long_message(
+    bot: FeishuWebhookNotifier, feishu: FeishuServer
+) -> None:
+    names = [f"{'<*_[]>' * 700}app{number}" for number in range(5)]
+    facts = department_facts(
+        "rnd",
+        department_name="<" * 9_000,
+        top_apps=[
+            {"app": name, "tokens": 1, "cost_nanos": 1, "share_pct": 20.0, "models": [name]}
+            for name in names
+        ],
+    )
+    feishu.answers = [OK]
+    answer = await bot.send(message(facts), 10)
+    assert answer.delivered, answer
+    assert len(feishu.requests) > 1
+    assert max(feishu.sizes) < 20_000
+    # Cut lines are put together again by dropping the breaks.
+    whole = html.unescape("".join(feishu.texts())).replace("\n", "")
+    for name in names:
+        assert whole.count(name) == 2
+    for text in feishu.texts():
+        assert not re.search(r"&#?\w*$", text)
+    assert feishu.titles()[0].endswith(f"(1/{len(feishu.requests)})")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://open.feishu.cn/open-apis/bot/v2/hook/t0ken",
+        "http://127.0.0.1.evil.example/t0ken",
+        "ftp://open.feishu.cn/t0ken",
+        "t0ken",
+        "https://",
+        "https://[::1/t0ken",
+        "https://host:port/t0ken",
+    ],
+)
+def test_an_unsafe_address_is_refused_without_showing_it(renderer: Renderer, url: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        FeishuWebhookNotifier(renderer, url)
+    assert "t0ken" not in str(refused.value)
+    assert "QUOTA_WORKER_FEISHU_WEBHOOK" in str(refused.value)
+
+
+def test_https_goes_anywhere(renderer: Renderer) -> None:
+    FeishuWebhookNotifier(renderer, "https://relay.example/hook/t0ken")
+    FeishuWebhookNotifier(renderer, "http://[::1]:8080/hook/t0ken")
+
+
+async def test_facts_keep_their_figures(bot: FeishuWebhookNotifier, feishu: FeishuServer) -> None:
+    big = 2**63 - 1
+    facts = tenant_facts()
+    facts["dimensions"][0] |= {"used": big, "cap": big, "held": big, "pct": 100.0}
+    assert (await bot.send(message(facts), 10)).delivered
+    assert "9,223,372,036,854,775,807" in feishu.texts()[0]
+    assert json.dumps(feishu.requests[0])

@@ -1,0 +1,162 @@
+"""The im-bot's program: arguments, limits, exit codes, and what is left running."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contract.conftest import SECRET
+from contract.samples import message, tenant_facts
+from worker.assets import Assets
+from worker.models import FailureCause
+from worker.notifiers.imbot import TEXT_MAX_BYTES, ImBotNotifier, safe_argument, split_text
+from worker.rendering import Renderer
+
+if TYPE_CHECKING:
+    from contract.servers import ImBot
+
+
+def notifier_of(imbot: ImBot, renderer: Renderer) -> ImBotNotifier:
+    environ = {**os.environ, "POSTGRES_DSN": SECRET, "QUOTA_WORKER_FEISHU_SECRET": SECRET}
+    return ImBotNotifier(renderer, (str(imbot.path),), "ops room", environ)
+
+
+async def test_the_arguments_and_the_known_line(imbot: ImBot, renderer: Renderer) -> None:
+    assert (await notifier_of(imbot, renderer).send(message(), 10)).delivered
+    (call,) = imbot.calls()
+    assert call["argv"][:4] == ["send", "--group", "ops room", "--text"]
+    assert len(call["argv"]) == 5
+    first = call["argv"][4].splitlines()[0]
+    assert first == "[quota-warn] tenant-free at 82.0% completions / 41.0% cost"
+    assert call["env"]["QUOTA_WORKER_MESSAGE_ID"] == "qw-0123456789abcdef"
+
+
+async def test_exhausted_has_its_own_tag(imbot: ImBot, renderer: Renderer) -> None:
+    facts = tenant_facts(severity="exhausted", threshold=100)
+    assert (await notifier_of(imbot, renderer).send(message(facts), 10)).delivered
+    assert imbot.texts()[0].startswith("[quota-exhausted] tenant-free at ")
+
+
+async def test_further_dimensions_follow_in_the_same_form(imbot: ImBot, renderer: Renderer) -> None:
+    facts = tenant_facts()
+    facts["dimensions"] += [
+        facts["dimensions"][0] | {"dimension": "input_tokens", "pct": 80.5},
+        facts["dimensions"][1] | {"period_kind": "month", "pct": 91.0},
+    ]
+    assert (await notifier_of(imbot, renderer).send(message(facts), 10)).delivered
+    assert imbot.texts()[0].splitlines()[0] == (
+        "[quota-warn] tenant-free at 82.0% completions / 41.0% cost / 80.5% input tokens / 91.0% monthly cost"
+    )
+
+
+async def test_the_child_gets_none_of_our_secrets(imbot: ImBot, renderer: Renderer) -> None:
+    assert (await notifier_of(imbot, renderer).send(message(), 10)).delivered
+    assert SECRET not in repr(imbot.calls()[0]["env"])
+
+
+@pytest.fixture
+def plain_renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
+    """Templates of its own that show a name and nothing else."""
+    root = tmp_path_factory.mktemp("assets")
+    folder = root / "templates" / "tenant-warn"
+    folder.mkdir(parents=True)
+    (folder / "im-bot.en.txt.j2").write_text("{{ alert.subject }}")
+    return Renderer(Assets(root))
+
+
+async def test_case_24_a_long_message_goes_out_whole(
+    imbot: ImBot, plain_renderer: Renderer
+) -> None:
+    name = "额" * (131_072 // 3) + "xx"
+    assert len(name.encode()) == 131_072
+    answer = await notifier_of(imbot, plain_renderer).send(message(tenant_facts(name)), 20)
+    assert answer.delivered, answer
+    assert "".join(imbot.texts()) == name
+    assert all(len(text.encode()) <= TEXT_MAX_BYTES for text in imbot.texts())
+
+
+async def test_case_24_a_nul_goes_out_as_a_sign(imbot: ImBot, plain_renderer: Renderer) -> None:
+    answer = await notifier_of(imbot, plain_renderer).send(message(tenant_facts("a\0b")), 10)
+    assert answer.delivered, answer
+    assert imbot.texts() == ["a␀b"]
+
+
+@pytest.mark.parametrize("name", ["-x", "--group", "--"])
+async def test_case_24_a_leading_dash_is_no_option(
+    imbot: ImBot, plain_renderer: Renderer, name: str
+) -> None:
+    answer = await notifier_of(imbot, plain_renderer).send(message(tenant_facts(name)), 10)
+    assert answer.delivered, answer
+    assert imbot.texts() == [f" {name}"]
+
+
+def test_a_piece_that_begins_with_a_dash_is_safe_too() -> None:
+    assert [safe_argument(piece) for piece in split_text("aaaa\n-b", 4)] == ["aaaa", " -b"]
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 50])
+def test_split_loses_nothing(size: int) -> None:
+    text = "一二\n三 four\n\n" + "x" * 20 + "👧" * 3
+    if size < 4:
+        text = "abc\nd"
+    pieces = split_text(text, size)
+    assert all(len(piece.encode()) <= size for piece in pieces)
+    assert "".join(pieces).replace("\n", "") == text.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("mode", "cause", "retryable"),
+    [
+        ("exit1", FailureCause.COMMAND_FAILED, True),
+        ("exit2", FailureCause.COMMAND_FAILED, True),
+        ("says-error", FailureCause.COMMAND_FAILED, True),
+        ("exit126", FailureCause.COMMAND_MISSING, False),
+        ("exit127", FailureCause.COMMAND_MISSING, False),
+    ],
+)
+async def test_what_an_exit_means(
+    imbot: ImBot,
+    renderer: Renderer,
+    mode: str,
+    cause: FailureCause,
+    retryable: bool,  # noqa: FBT001
+) -> None:
+    imbot.mode(mode)
+    answer = await notifier_of(imbot, renderer).send(message(), 10)
+    assert (answer.delivered, answer.cause, answer.retryable) == (False, cause, retryable)
+    assert "secret-on-stderr" not in answer.detail
+
+
+async def test_a_program_that_floods_its_output_can_end(imbot: ImBot, renderer: Renderer) -> None:
+    imbot.mode("floods")
+    assert (await notifier_of(imbot, renderer).send(message(), 10)).delivered
+
+
+async def test_a_file_that_may_not_be_run(imbot: ImBot, renderer: Renderer) -> None:
+    imbot.path.chmod(0o600)
+    answer = await notifier_of(imbot, renderer).send(message(), 10)
+    assert (answer.cause, answer.retryable) == (FailureCause.COMMAND_MISSING, False)
+
+
+async def test_after_a_timeout_nothing_is_left_running(imbot: ImBot, renderer: Renderer) -> None:
+    imbot.mode("hang")
+    answer = await notifier_of(imbot, renderer).send(message(), 1.5)
+    assert answer.cause == FailureCause.TIMEOUT
+    (call,) = imbot.calls()
+    for _ in range(50):
+        if not alive(call["pid"]):
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("the program still runs")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this id exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
