@@ -7,6 +7,7 @@ wrong usage or configuration; 130 interrupted. Errors are one line on stderr.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import sys
@@ -19,6 +20,7 @@ from worker.errors import QuotaWorkerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+GC_THRESHOLD_OBJECTS = 50_000
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -72,6 +74,8 @@ def run(argv: Sequence[str]) -> int:
 
 def main() -> None:
     """The console script."""
+    # The collector's passes over what imports leave behind are a tenth of a cold start.
+    gc.set_threshold(GC_THRESHOLD_OBJECTS)
     sys.exit(run(sys.argv[1:]))
 
 

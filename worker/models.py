@@ -1,18 +1,21 @@
-"""Frozen values that pass between the rooms. No behaviour beyond small derived facts."""
+"""Frozen values that pass between the rooms. No behaviour beyond small derived facts.
+
+What every tick needs is a NamedTuple: making a dataclass at import costs several times as
+much, and a tick with nothing to do is mostly imports.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import date, datetime
     from decimal import Decimal
 
 
-@dataclass(frozen=True, slots=True)
-class StaleEnded:
+class StaleEnded(NamedTuple):
     """One stale reservation that ``quota_expire_stale`` ended.
 
     ``cost_nanos`` is what stays charged, ``policy`` one of estimate, partial, release.
@@ -26,8 +29,7 @@ class StaleEnded:
     cost_nanos: Decimal
 
 
-@dataclass(frozen=True, slots=True)
-class InboxBooked:
+class InboxBooked(NamedTuple):
     """One batch of the usage inbox: rows taken, booked by outcome, refused."""
 
     taken: int
@@ -35,8 +37,7 @@ class InboxBooked:
     refused: int
 
 
-@dataclass(frozen=True, slots=True)
-class MonthRolled:
+class MonthRolled(NamedTuple):
     """What one ``quota_roll_month`` call did to one billing month (its first day)."""
 
     month: date
@@ -44,8 +45,7 @@ class MonthRolled:
     closed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class JobSchedule:
+class JobSchedule(NamedTuple):
     """A job's slot length; ``always`` makes it due whatever ran before in its slot."""
 
     job: str
@@ -53,8 +53,7 @@ class JobSchedule:
     always: bool
 
 
-@dataclass(frozen=True, slots=True)
-class JobRun:
+class JobRun(NamedTuple):
     """How a job ended: ``done``, ``unfinished`` (work is left) or ``failed``.
 
     ``error`` is one line without any secret, None unless failed.
@@ -67,8 +66,7 @@ class JobRun:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TickLease:
+class TickLease(NamedTuple):
     """A granted lease: its fence rises with every grant, its end is database time."""
 
     owner: str
@@ -77,8 +75,7 @@ class TickLease:
     due_jobs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CrossingCounts:
+class CrossingCounts(NamedTuple):
     """One pass of the soft-warn decision: crossings logged, told, superseded."""
 
     crossings: int
@@ -130,8 +127,7 @@ class FailureCause(StrEnum):
     WORKER_LOST = "worker_lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A notifier's answer: sent, or failed with a cause and whether trying again may help.
 
     ``cause`` is None exactly when delivered. ``detail`` is one plain line without any
@@ -144,8 +140,7 @@ class Delivery:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FailedAttempt:
+class FailedAttempt(NamedTuple):
     """What became of a message after a failed attempt.
 
     ``outcome`` is retry (due again after ``wait_seconds``), dead, or lost (another holds
@@ -157,77 +152,8 @@ class FailedAttempt:
     told: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SendRate:
+class SendRate(NamedTuple):
     """The most requests that one bot may get, over all workers."""
 
     per_second: int
     per_minute: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A request for admission: who, under which id, and its estimate."""
-
-    tenant_id: str
-    request_id: str
-    in_tokens: int
-    out_tokens: int
-    cost_nanos: int
-    model: str | None = None
-    app: str | None = None
-    priority: str = "normal"
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What ``quota_reserve`` answered, as far as replayed traffic needs it."""
-
-    allowed: bool
-    reason: str
-    observed_reason: str | None
-    replayed: bool
-    tier: str
-    model: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class StatusRow:
-    """One tenant or department with its worst dimension; costs in cents.
-
-    No dimension, cap or pct: nothing is capped. ``bucket_*`` None for departments;
-    ``bucket_tokens`` is what the bucket holds now.
-    """
-
-    kind: str
-    subject: str
-    environment: str
-    department_id: str | None
-    dimension: str | None
-    used: Decimal | None
-    cap: Decimal | None
-    pct: Decimal | None
-    tier: str | None
-    enforce: str
-    bucket_tokens: float | None
-    bucket_capacity: float | None
-    holds: int
-    refusals: int
-    resets_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class StatusReport:
-    """The status of a deployment: ``subjects`` counts all rows, ``rows`` are the worst.
-
-    ``outbox`` is (state, how many); ``failed_jobs`` are those whose latest run failed.
-    """
-
-    at: datetime
-    billing_zone: str
-    currency: str
-    subjects: int
-    rows: tuple[StatusRow, ...]
-    last_tick_at: datetime | None
-    failed_jobs: tuple[str, ...]
-    outbox: tuple[tuple[str, int], ...]

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from worker.models import (
-        Ask,
         CrossingCounts,
-        Decision,
         Delivery,
         FailedAttempt,
         InboxBooked,
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
         StaleEnded,
         TickLease,
     )
+    from worker.traffic import Ask, Decision
 
 
 class Ledger(Protocol):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
 
-    from worker.models import Decision
     from worker.ports import Traffic
     from worker.replay_plan import PlannedRequest
+    from worker.traffic import Decision
 
 T = TypeVar("T")
 

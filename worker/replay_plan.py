@@ -21,7 +21,7 @@ from datetime import timedelta
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from worker.models import Ask
+from worker.traffic import Ask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

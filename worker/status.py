@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
-    from worker.models import StatusReport, StatusRow
+    from worker.status_report import StatusReport, StatusRow
 
 HEADER = (
     "subject",

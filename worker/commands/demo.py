@@ -101,8 +101,8 @@ class _Demo:
 
     async def _traffic(self) -> None:
         from worker.clock import monotonic_seconds
-        from worker.postgres.ledger import PostgresTraffic
         from worker.postgres.queries import load_queries
+        from worker.postgres.traffic import PostgresTraffic
         from worker.replay import Pace, Replay
         from worker.replay_plan import ReplayOptions, plan_requests
         from worker.replay_trace import parse_trace
@@ -118,7 +118,7 @@ class _Demo:
             start_at=morning,
         )
         planned = plan_requests(parse_trace(tiny_trace(), "tiny.csv"), options)
-        traffic = PostgresTraffic(pool, load_queries(self._deps.assets, "ledger"))
+        traffic = PostgresTraffic(pool, load_queries(self._deps.assets, "traffic"))
         tenants = sorted({request.ask.tenant_id for request in planned})
         replay = Replay(
             planned,

@@ -13,7 +13,7 @@ from worker.replay_plan import ReplayOptions
 if TYPE_CHECKING:
     import argparse
 
-    from worker.postgres.ledger import PostgresTraffic
+    from worker.postgres.traffic import PostgresTraffic
     from worker.replay import JournalLine, ReplaySummary
 
 MAX_CONCURRENCY = 64
@@ -105,9 +105,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(args: argparse.Namespace, deps: Deps) -> int:
     """Check everything, then send; exit 0 also when requests were refused."""
     from worker.clock import monotonic_seconds
-    from worker.postgres.ledger import PostgresTraffic
     from worker.postgres.pool import open_pool
     from worker.postgres.queries import load_queries
+    from worker.postgres.traffic import PostgresTraffic
     from worker.replay import Pace, Replay
     from worker.replay_plan import plan_requests
     from worker.replay_trace import read_trace
@@ -117,7 +117,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     planned = plan_requests(read_trace(args.file), options)
     pool = await open_pool(deps.dsn(), max_size=args.concurrency)
     try:
-        traffic = PostgresTraffic(pool, load_queries(deps.assets, "ledger"))
+        traffic = PostgresTraffic(pool, load_queries(deps.assets, "traffic"))
         tenants = sorted({request.ask.tenant_id for request in planned})
         await prepare_tenants(traffic, tenants, create=args.create_tenants)
         journal = _Journal(args.journal)

@@ -7,7 +7,7 @@ adapters and jobs see only the Protocols of ``worker.ports``.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +70,7 @@ class JobCounts:
         return {field.name: int(getattr(self, field.name)) for field in fields(self)}
 
 
-@dataclass(frozen=True, slots=True)
-class JobPorts:
+class JobPorts(NamedTuple):
     """The adapters that jobs may use, as Protocols. Built once per process."""
 
     ledger: Ledger
@@ -81,8 +80,7 @@ class JobPorts:
     channels: Channels
 
 
-@dataclass(frozen=True, slots=True)
-class JobContext:
+class JobContext(NamedTuple):
     """One run's surroundings.
 
     ``now`` is passed on as ``p_now`` to every SQL call; None (production) means the

@@ -7,9 +7,8 @@ when it runs, so that a tick loads no more than it needs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +26,7 @@ class JobModule(Protocol):
         """Do one pass; raises only for what stops the whole job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A job and the length of its schedule's slots.
 
     ``every_tick`` jobs run at each tick, whatever ran before; others once per slot of

@@ -8,8 +8,7 @@ nothing is marked done, and the next tick finds everything as it was.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from worker.errors import DatabaseUnreachableError, QuotaWorkerError
 from worker.models import JobRun, JobSchedule
@@ -28,8 +27,7 @@ RENEW_EVERY_SECONDS = 20.0
 ERROR_CHARACTERS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class TickReport:
+class TickReport(NamedTuple):
     """``granted`` False: another tick is at work and nothing was done."""
 
     granted: bool
@@ -111,7 +109,7 @@ class Tick:
             else:
                 outcome = "failed" if counts.failed else "unfinished" if counts.leftover else "done"
                 run = JobRun(job.name, outcome, counts.as_counts(), 0.0)
-        run = replace(run, seconds=self._monotonic() - started)
+        run = run._replace(seconds=self._monotonic() - started)
         self._on_run(run)
         return run
 

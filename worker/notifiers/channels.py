@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
+import functools
 from typing import TYPE_CHECKING, Final, Self
 
 from worker.errors import ConfigurationError
-from worker.notifiers.console import ConsoleNotifier
-from worker.rendering import Renderer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     from worker.assets import Assets
     from worker.models import OutboxMessage
     from worker.notifiers.base import BaseNotifier
+    from worker.rendering import Renderer
     from worker.settings import Settings
 
 CONSOLE: Final = "console"
@@ -46,7 +45,19 @@ class ConfiguredChannels:
 
         `environ` is what a child process gets (less our own values), `stream` the console's.
         """
-        renderer = Renderer(assets)
+
+        # a tick without messages makes no notifier, and so doesn't pay for these imports
+        @functools.cache
+        def renderer() -> Renderer:
+            from worker.rendering import Renderer
+
+            return Renderer(assets)
+
+        def make_console() -> BaseNotifier:
+            from worker.notifiers.console import ConsoleNotifier
+
+            return ConsoleNotifier(renderer(), stream)
+
         makers: dict[str, Callable[[], BaseNotifier]] = {}
         if settings.imbot_group is not None:
             group = settings.imbot_group
@@ -57,7 +68,7 @@ class ConfiguredChannels:
             def make_imbot() -> BaseNotifier:
                 from worker.notifiers.imbot import ImBotNotifier
 
-                return ImBotNotifier(renderer, command, group, environ)
+                return ImBotNotifier(renderer(), command, group, environ)
 
             makers["im-bot"] = make_imbot
         if settings.feishu_webhook is not None:
@@ -66,9 +77,9 @@ class ConfiguredChannels:
             url = settings.feishu_webhook
             check_url(url)
             makers["feishu-webhook"] = lambda: FeishuWebhookNotifier(
-                renderer, url, secret=settings.feishu_secret, keyword=settings.feishu_keyword
+                renderer(), url, secret=settings.feishu_secret, keyword=settings.feishu_keyword
             )
-        return cls(makers, lambda: ConsoleNotifier(renderer, stream))
+        return cls(makers, make_console)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,6 +108,8 @@ class ConfiguredChannels:
 
 def _command(text: str) -> tuple[str, ...]:
     """The words of QUOTA_WORKER_IMBOT_COMMAND, by a shell's quoting rules and no others."""
+    import shlex
+
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:

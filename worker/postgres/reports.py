@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.models import StatusReport, StatusRow
 from worker.postgres.errors import translated
+from worker.status_report import StatusReport, StatusRow
 
 if TYPE_CHECKING:
     import asyncpg
