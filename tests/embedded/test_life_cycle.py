@@ -16,6 +16,7 @@ import pytest
 
 import worker
 from conftest import chosen_binaries
+from worker.assets import Assets
 from worker.errors import DataFolderError
 from worker.postgres.accounts import Account, default_home
 from worker.postgres.binaries import find_binaries, may_run
@@ -244,6 +245,7 @@ def test_as_an_ordinary_user_with_a_home_of_mode_0700(server_home: Path) -> None
     # The project's folder may be closed to others: hand over a copy.
     package = server_home / "package"
     shutil.copytree(Path(worker.__file__).parent, package / "worker")
+    shutil.copytree(Assets().root / "sql", package / "sql")
     binaries = chosen_binaries()
     if not may_run(binaries, Account(nobody.pw_uid, nobody.pw_gid)):
         from worker.postgres.binaries import copy_binaries
@@ -263,7 +265,9 @@ def test_as_an_ordinary_user_with_a_home_of_mode_0700(server_home: Path) -> None
         cwd="/",
         env={"HOME": str(home), "PATH": os.environ["PATH"]},
     )
-    pid, dsn = starter.stdout.readline().split()
+    answer = starter.stdout.readline()
+    assert answer, starter.communicate(timeout=60)[1]
+    pid, dsn = answer.split()
     assert Path(f"/proc/{pid}").stat().st_uid == nobody.pw_uid
     assert str(home) in dsn
     data = home / ".local/state/quota-worker"

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
+from worker.assets import Assets
 from worker.errors import DataFolderError, EmbeddedServerError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from worker.postgres.binaries import Binaries
 
 SUPERUSER = "quota"
-DATABASE = "postgres"
+DATABASE = "quota"
 INIT_SECONDS = 120.0
 
 
@@ -64,9 +65,22 @@ class Cluster:
                 f"a PostgreSQL cluster can't be made in {self.home}: "
                 f"{last_line(done.stderr)} (or set POSTGRES_DSN)"
             )
+        self._create_database(binaries, fresh)
         if self.data.exists():
             self.data.rmdir()
         fresh.rename(self.data)
+
+    def _create_database(self, binaries: Binaries, folder: Path) -> None:
+        # Single-user mode needs no server: the cluster appears with its database.
+        done = self.run(
+            [binaries.program("postgres"), "--single", "-D", str(folder), "template1"],
+            INIT_SECONDS,
+            Assets().read("sql/embedded/create.sql"),
+        )
+        if done.returncode != 0 or "ERROR" in done.stderr:
+            raise EmbeddedServerError(
+                f"the database can't be made in {self.home}: {last_line(done.stderr)}"
+            )
 
     def refuse_other_major(self, binaries: Binaries) -> None:
         """Raise DataFolderError where another PostgreSQL's cluster lies."""
@@ -89,7 +103,9 @@ class Cluster:
         if not self.is_own:
             os.chown(folder, self.account.uid, self.account.gid)
 
-    def run(self, command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, command: list[str], seconds: float, text: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         """Run a program of PostgreSQL as the server's user, within the time limit.
 
         Raises EmbeddedServerError if it can't be run or takes too long.
@@ -104,7 +120,7 @@ class Cluster:
         try:
             return subprocess.run(
                 command,
-                stdin=subprocess.DEVNULL,
+                input=text,
                 capture_output=True,
                 text=True,
                 errors="replace",

@@ -1,0 +1,2 @@
+-- What a new embedded cluster begins with; run in single-user mode, one statement a line.
+CREATE DATABASE quota;
