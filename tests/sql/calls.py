@@ -45,6 +45,15 @@ SELECT quota_topup(
     p_idempotency_key => $5, p_approved_by => $6, p_reason => $7, p_expires_at => $8, p_now => $9)
 """
 
+DEPARTMENT_USED = """
+SELECT coalesce(sum(tokens_used), 0)::bigint AS tokens_used,
+       coalesce(sum(tokens_held), 0)::bigint AS tokens_held,
+       coalesce(sum(cost_used_nanos), 0)::bigint AS cost_used_nanos,
+       coalesce(sum(cost_held_nanos), 0)::bigint AS cost_held_nanos
+  FROM quota_department_slots
+ WHERE department_id = $1 AND environment = $2 AND month = $3
+"""
+
 UNLIMITED: Row = {
     "daily_completions": None,
     "daily_input_tokens": None,
@@ -247,8 +256,8 @@ class Calls:
         return await self.row(sql, tenant, request_id)
 
     async def department_used(self, department: str, environment: str, month: date) -> Row:
-        sql = "SELECT * FROM quota_department_used($1, $2, $3)"
-        return await self.row(sql, department, environment, month)
+        """A pool's month from the counters themselves: tokens and nanos, used and held."""
+        return await self.row(DEPARTMENT_USED, department, environment, month)
 
     async def refusals(self, tenant: str = "t") -> dict[str, int]:
         sql = (

@@ -64,7 +64,7 @@ class LedgerBase(RuleBasedStateMachine):
     """See the module; `template` is the DSN of a migrated, empty database nobody uses."""
 
     template: ClassVar[str] = ""
-    loop: ClassVar[asyncio.Runner]
+    loop: ClassVar[asyncio.AbstractEventLoop]
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class LedgerBase(RuleBasedStateMachine):
         self.database: str | None = None
 
     def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run(work)
+        return self.loop.run_until_complete(work)
 
     @initialize(data=st.data(), zone=st.sampled_from(sorted(EDGES)))
     def begin(self, data: st.DataObject, zone: str) -> None:

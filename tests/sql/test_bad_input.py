@@ -68,7 +68,9 @@ async def test_a_usage_id_is_an_id_too(calls: Calls) -> None:
     assert (await calls.reservation())["state"] == "open"
 
 
-@pytest.mark.parametrize("name", ["x" * 200, "租户-七", "a b", "<at id=all></at>", 'a"b\\', "'; --"])
+@pytest.mark.parametrize(
+    "name", ["x" * 200, "租户-七", "a b", "<at id=all></at>", 'a"b\\', "'; --"]
+)
 async def test_odd_but_valid_ids_pass(calls: Calls, name: str) -> None:
     await calls.tenant(name)
     assert (await calls.reserve(name, name))["allowed"]

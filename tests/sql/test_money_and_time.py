@@ -77,9 +77,7 @@ async def test_days_and_months_end_where_the_billing_zone_ends_them(
         names = (f"day{number}", f"month{number}")
         await calls.tenant(names[0], daily_completions=1)
         await calls.tenant(names[1], monthly_completions=1)
-        for name, end in zip(
-            names, (end_of_day(day, zone), end_of_month(day, zone)), strict=True
-        ):
+        for name, end in zip(names, (end_of_day(day, zone), end_of_month(day, zone)), strict=True):
             assert (await calls.reserve(name, now=moment))["allowed"]
             assert (await calls.usage(name, day_of(moment, zone)))["completions"] == 1
             row = await calls.reserve(name, now=moment)

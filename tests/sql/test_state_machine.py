@@ -40,10 +40,14 @@ def test_random_operations_hold_the_invariants(
         verbosity=Verbosity.normal,
         suppress_health_check=list(HealthCheck),
     )
-    with asyncio.Runner() as runner:
-        machine = type("Machine", (LedgerMachine,), {"template": dsn, "loop": runner})
+    # A loop of its own: asyncio.Runner would unset pytest-asyncio's.
+    loop = asyncio.new_event_loop()
+    try:
+        machine = type("Machine", (LedgerMachine,), {"template": dsn, "loop": loop})
         if LONG:
             with capsys.disabled():
                 print(f"\nQUOTA_WORKER_SEED={chosen}")  # noqa: T201 - told even when all is well
             machine = seed(chosen)(machine)
         run_state_machine_as_test(machine, settings=profile)
+    finally:
+        loop.close()
