@@ -1,7 +1,7 @@
 -- The facts of messages whose crossings are in quota_warn_log, one row per message: what a template needs, no words.
 --
 -- dimensions: daily completions and cost first, as in the known line, then the others that this message tells or
--- that are over their threshold. tier and top_apps only for departments. locale: department, tenant, deployment.
+-- that are over their threshold; a department's told ones first. tier and top_apps only for departments. locale: department, tenant, deployment.
 -- urgency 0 (100 %) to 3 orders the delivery. Takes no locks.
 CREATE OR REPLACE FUNCTION quota_warn_facts(p_message_keys text[], p_now timestamptz)
 RETURNS TABLE (message_key text, kind text, severity text, urgency smallint, locale text, facts jsonb)
@@ -46,10 +46,11 @@ AS $$
         SELECT h.message_key,
                jsonb_agg(quota_warn_dimension_facts(h.dimension, h.period_kind, h.period_start, h.used, h.held, h.cap,
                                                     h.threshold, h.refused_at, p_now)
-                         ORDER BY h.period_kind = 'month',
+                         ORDER BY m.subject_kind = 'department' AND h.threshold IS NULL, h.period_kind = 'month',
                                   array_position(ARRAY['completions', 'cost', 'input_tokens', 'output_tokens', 'tokens'],
                                                  h.dimension), h.period_start) AS dimensions
-          FROM shown h GROUP BY h.message_key
+          FROM shown h JOIN message m ON m.message_key = h.message_key
+         GROUP BY h.message_key
     ), tier AS (
         SELECT s.message_key,
                CASE WHEN bool_or(s.used >= s.cap) THEN 'exhausted'

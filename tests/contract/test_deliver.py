@@ -1,0 +1,368 @@
+"""None is lost and none is told twice without need: leases, retries, fallbacks, rates, crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from contract.conftest import SECRET
+from contract.outbox_world import NOW, later, put, run_deliver, start_deliver, states
+from contract.servers import OK
+from worker.clock import monotonic_seconds
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from contract.servers import FeishuServer, ImBot
+
+    Connection = asyncpg.Connection[Any]
+
+# ruff: noqa: PLR0917  fixtures are arguments
+# No wait of the retry ladder fits into such a run.
+SHORT_SECONDS = 28.0
+
+
+@pytest.fixture
+def imbot_env(imbot: ImBot) -> dict[str, str]:
+    return {"QUOTA_WORKER_IMBOT_GROUP": "ops", "QUOTA_WORKER_IMBOT_COMMAND": str(imbot.path)}
+
+
+@pytest.fixture
+def feishu_env(feishu: FeishuServer) -> dict[str, str]:
+    return {"QUOTA_WORKER_FEISHU_WEBHOOK": feishu.url, "QUOTA_WORKER_FEISHU_SECRET": SECRET}
+
+
+def names(texts: list[str]) -> list[str]:
+    """The tenant each text is about."""
+    return [text.split()[1] for text in texts]
+
+
+async def test_sent_once(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
+) -> None:
+    await put(conn, 3)
+    counts = await run_deliver(dsn, imbot_env)
+    assert (counts.due, counts.sent, counts.failed, counts.leftover) == (3, 3, 0, False)
+    assert (await run_deliver(dsn, imbot_env, later(minutes=5))).due == 0
+    assert names(imbot.texts()) == ["tenant-000", "tenant-001", "tenant-002"]
+    assert await states(conn) == {"sent": 3}
+    keys = [call["env"]["QUOTA_WORKER_MESSAGE_ID"] for call in imbot.calls()]
+    assert keys == ["key-000", "key-001", "key-002"]
+
+
+async def test_the_most_urgent_goes_first(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
+) -> None:
+    for urgency in (3, 2, 1, 0):
+        await put(conn, urgency=urgency)
+    await run_deliver(dsn, imbot_env)
+    assert names(imbot.texts()) == ["tenant-003", "tenant-002", "tenant-001", "tenant-000"]
+
+
+async def test_a_dry_run_sends_nothing(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
+) -> None:
+    await put(conn, 2)
+    counts = await run_deliver(dsn, imbot_env, dry_run=True)
+    assert (counts.due, counts.sent) == (2, 0)
+    assert imbot.calls() == []
+    assert await states(conn) == {"pending": 2}
+
+
+async def test_without_configuration_it_is_on_the_console(dsn: str, conn: Connection) -> None:
+    await put(conn, channel="console")
+    stream = io.StringIO()
+    assert (await run_deliver(dsn, {}, stream=stream)).sent == 1
+    assert stream.getvalue().startswith(
+        "[quota-warn] tenant-000 at 82.0% completions / 41.0% cost\n"
+    )
+
+
+async def test_the_ladder_and_death_at_24_hours(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
+) -> None:
+    imbot.mode("exit1")
+    await put(conn)
+    now, waits, stream = NOW, [], io.StringIO()
+    for _ in range(12):
+        counts = await run_deliver(dsn, imbot_env, now, seconds=SHORT_SECONDS, stream=stream)
+        if counts.dead:
+            break
+        assert counts.retried == 1
+        due = await conn.fetchval("SELECT next_attempt_at FROM quota_outbox WHERE outbox_id = 1")
+        waits.append(round((due - now).total_seconds()))
+        now = due
+    # the last attempt is at 24 h
+    assert waits[:6] == [5, 30, 300, 1800, 7200, 18000]
+    assert waits[6:-1] == [18000] * 3
+    assert abs((now - NOW).total_seconds() - 86400) < 2
+    assert (counts.dead, counts.failed) == (1, 0)
+    row = await conn.fetchrow(
+        "SELECT state, last_failure, attempts FROM quota_outbox WHERE outbox_id = 1"
+    )
+    assert tuple(row) == ("dead", "command_failed", 11)
+    assert "told here because im-bot failed: the command failed" in stream.getvalue()
+    assert await states(conn) == {"dead": 1, "sent": 1}
+
+
+async def test_short_retries_happen_within_the_run(
+    dsn: str, conn: Connection, feishu: FeishuServer, feishu_env: dict[str, str]
+) -> None:
+    feishu.answers = [(200, {"code": 11232, "msg": "frequency limited"}), OK]
+    await put(conn, channel="feishu-webhook")
+    began = monotonic_seconds()
+    counts = await run_deliver(dsn, feishu_env)
+    assert 5.0 <= monotonic_seconds() - began < 9.0
+    assert (counts.sent, counts.retried) == (1, 1)
+    assert len(feishu.requests) == 2
+
+
+async def test_case_21_refused_twice_then_taken_is_delivered_once(
+    dsn: str, conn: Connection, feishu: FeishuServer, feishu_env: dict[str, str]
+) -> None:
+    slow = (200, {"code": 11232, "msg": "frequency limited"})
+    feishu.answers = [slow, slow, OK]
+    await put(conn, channel="feishu-webhook")
+    sent = 0
+    for now in (NOW, later(seconds=6), later(seconds=40), later(minutes=5)):
+        sent += (await run_deliver(dsn, feishu_env, now, seconds=SHORT_SECONDS)).sent
+    assert sent == 1
+    assert len(feishu.requests) == 3
+    ids = {headers["x-quota-worker-message-id"] for headers in feishu.headers}
+    assert ids == {"key-000"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause", "words"),
+    [
+        ((200, {"code": 19024}), "keyword_missing", "the bot asks for a keyword"),
+        ((200, {"code": 19021}), "bad_signature", "the signature was refused"),
+        (
+            (400, {"code": 9499, "msg": "Bad Request"}),
+            "rejected",
+            "the service refused the message as malformed",
+        ),
+    ],
+)
+async def test_case_21_a_permanent_error_is_told_on_the_fallback_at_once_and_once(
+    dsn: str,
+    conn: Connection,
+    feishu: FeishuServer,
+    feishu_env: dict[str, str],
+    imbot: ImBot,
+    imbot_env: dict[str, str],
+    answer: tuple[int, dict[str, Any]],
+    cause: str,
+    words: str,
+) -> None:
+    feishu.answers = [answer]
+    await put(conn, channel="feishu-webhook")
+    environ = feishu_env | imbot_env
+    counts = await run_deliver(dsn, environ, seconds=SHORT_SECONDS)
+    assert (counts.sent, counts.dead, counts.failed) == (1, 1, 0)
+    for minutes in (5, 600, 1500):
+        assert (await run_deliver(dsn, environ, later(minutes=minutes))).due == 0
+    assert len(feishu.requests) == 1
+    (text,) = imbot.texts()
+    assert f"told here because feishu-webhook failed: {words}" in text
+    row = await conn.fetchrow("SELECT state, last_failure FROM quota_outbox WHERE outbox_id = 1")
+    assert tuple(row) == ("dead", cause)
+
+
+async def test_when_the_fallback_fails_too_the_console_tells(
+    dsn: str,
+    conn: Connection,
+    feishu: FeishuServer,
+    feishu_env: dict[str, str],
+    imbot: ImBot,
+    imbot_env: dict[str, str],
+) -> None:
+    feishu.answers = [(200, {"code": 19001})]
+    imbot.path.unlink()
+    await put(conn, channel="feishu-webhook")
+    stream = io.StringIO()
+    counts = await run_deliver(dsn, feishu_env | imbot_env, stream=stream)
+    assert (counts.dead, counts.sent, counts.failed) == (2, 1, 0)
+    assert stream.getvalue().count("[quota-warn] tenant-000") == 1
+    assert "told here because im-bot failed: the command was not found" in stream.getvalue()
+
+
+async def test_a_message_that_no_channel_could_tell_fails_the_job(
+    dsn: str, conn: Connection
+) -> None:
+    await put(conn, channel="console")
+    await conn.execute("UPDATE quota_outbox SET kind = 'unheard-of'")
+    counts = await run_deliver(dsn, {}, stream=io.StringIO())
+    assert (counts.dead, counts.failed) == (1, 1)
+
+
+async def test_a_channel_that_is_gone_is_told_elsewhere_after_an_hour(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
+) -> None:
+    await put(conn, channel="feishu-webhook")
+    assert (await run_deliver(dsn, imbot_env, later(minutes=59))).dead == 0
+    counts = await run_deliver(dsn, imbot_env, later(minutes=61))
+    assert (counts.dead, counts.sent) == (1, 1)
+    assert "the channel is not configured any more" in imbot.texts()[0]
+
+
+async def test_only_the_holder_of_the_lease_finishes(conn: Connection) -> None:
+    await put(conn)
+    claim = "SELECT outbox_id, lease_token FROM quota_outbox_claim('im-bot', '{}', 5, 60, $1)"
+    (first,) = await conn.fetch(claim, NOW)
+    assert await conn.fetch(claim, later(seconds=59)) == []
+    (second,) = await conn.fetch(claim, later(seconds=60))
+    finish = "SELECT quota_outbox_finish($1, $2, $3)"
+    fail = "SELECT outcome FROM quota_outbox_fail($1, $2, 'timeout', '', true, 'console', $3)"
+    assert await conn.fetchval(finish, *first, NOW) is False
+    assert await conn.fetchval(fail, *first, NOW) == "lost"
+    assert await states(conn) == {"sending": 1}
+    assert await conn.fetchval(finish, *second, NOW) is True
+    assert await conn.fetchval(finish, *second, NOW) is False
+    assert await conn.fetchval(fail, *second, NOW) == "lost"
+    row = await conn.fetchrow("SELECT state, attempts, last_failure FROM quota_outbox")
+    assert tuple(row) == ("sent", 2, "worker_lost")
+
+
+async def test_a_cause_outside_the_set_is_refused(conn: Connection) -> None:
+    await put(conn)
+    row = await conn.fetchrow("SELECT * FROM quota_outbox_claim('im-bot', '{}', 1, 60, $1)", NOW)
+    with pytest.raises(Exception, match="quota_outbox_failure"):
+        await conn.fetchrow(
+            "SELECT * FROM quota_outbox_fail($1, $2, 'because', '', true)",
+            row["outbox_id"],
+            row["lease_token"],
+        )
+
+
+async def test_two_workers_share_the_work(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
+) -> None:
+    await put(conn, 20)
+    runs = await asyncio.gather(*(run_deliver(dsn, imbot_env) for _ in range(2)))
+    assert sum(run.sent for run in runs) == 20
+    assert Counter(names(imbot.texts())) == {f"tenant-{n:03}": 1 for n in range(20)}
+
+
+async def test_case_18_killed_between_claiming_and_sending(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
+) -> None:
+    await put(conn, 20)
+    imbot.mode("hang")
+    worker = await start_deliver(dsn, imbot_env)
+    await until(imbot.calls)
+    os.kill(worker.pid, signal.SIGKILL)
+    await worker.wait()
+    os.kill(imbot.calls()[0]["pid"], signal.SIGKILL)
+    assert await states(conn) == {"sending": 1, "pending": 19}
+    (imbot.folder / "log").unlink()
+    imbot.mode("ok")
+    assert (await run_deliver(dsn, imbot_env, later(seconds=30))).sent == 19
+    assert (await run_deliver(dsn, imbot_env, later(seconds=90))).sent == 1
+    assert Counter(names(imbot.texts())) == {f"tenant-{n:03}": 1 for n in range(20)}
+
+
+async def test_case_19_killed_after_its_request(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
+) -> None:
+    await put(conn, 50)
+    workers = [await start_deliver(dsn, imbot_env) for _ in range(2)]
+    await until(lambda: len(imbot.calls()) >= 8)
+    workers[0].kill()
+    for worker in workers:
+        await worker.communicate()
+    await run_deliver(dsn, imbot_env, later(seconds=240))
+    assert await states(conn) == {"sent": 50}
+    told = Counter(names(imbot.texts()))
+    assert len(told) == 50
+    assert sum(told.values()) <= 51
+
+
+async def test_case_20_the_deadline_leaves_the_rest_cleanly(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
+) -> None:
+    await put(conn, 40)
+    first = await run_deliver(dsn, imbot_env, seconds=25.6)
+    assert first.leftover
+    assert 0 < first.sent < 40
+    assert await states(conn) == {"sent": first.sent, "pending": 40 - first.sent}
+    second = await run_deliver(dsn, imbot_env, later(minutes=5))
+    assert first.sent + second.sent == 40
+    assert max(Counter(names(imbot.texts())).values()) == 1
+
+
+async def test_case_22_never_more_than_the_bot_may(
+    dsn: str, conn: Connection, feishu: FeishuServer, feishu_env: dict[str, str]
+) -> None:
+    await put(conn, 14, channel="feishu-webhook")
+    runs = await asyncio.gather(*(run_deliver(dsn, feishu_env) for _ in range(2)))
+    assert sum(run.sent for run in runs) == 14
+    times = sorted(feishu.times)
+    assert len(times) == 14
+    assert all(later_ - now >= 1.0 for now, later_ in zip(times, times[5:], strict=False))
+
+
+async def test_the_rate_is_an_exact_window(conn: Connection) -> None:
+    ask = "SELECT quota_channel_slot('bot', 3, 5, $1)"
+    waits = [await conn.fetchval(ask, later(seconds=s)) for s in (0, 0, 0, 0, 0.5, 1, 1, 1, 59, 60)]
+    assert waits == [0, 0, 0, 1, 0.5, 0, 0, 59, 1, 0]
+    # another bot has its own; a clock set back does not block
+    assert await conn.fetchval("SELECT quota_channel_slot('bot2', 3, 5, $1)", NOW) == 0
+    assert await conn.fetchval(ask, later(hours=-5)) == 0
+
+
+async def test_a_hanging_channel_holds_up_no_other(
+    dsn: str,
+    conn: Connection,
+    feishu: FeishuServer,
+    feishu_env: dict[str, str],
+    imbot: ImBot,
+    imbot_env: dict[str, str],
+) -> None:
+    imbot.mode("hang")
+    await put(conn, 1, channel="im-bot")
+    await put(conn, 3, channel="feishu-webhook")
+    running = asyncio.create_task(run_deliver(dsn, feishu_env | imbot_env))
+    await until(lambda: len(feishu.requests) == 3)
+    assert (
+        await conn.fetchval("SELECT state FROM quota_outbox WHERE channel = 'im-bot'") == "sending"
+    )
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_no_secret_on_any_stream(
+    dsn: str,
+    conn: Connection,
+    feishu: FeishuServer,
+    feishu_env: dict[str, str],
+    imbot_env: dict[str, str],
+) -> None:
+    feishu.answers = [(200, {"code": 19021, "msg": f"sign match fail {SECRET}"})]
+    await put(conn, channel="feishu-webhook")
+    worker = await start_deliver(dsn, feishu_env | {"POSTGRES_DSN": dsn})
+    out, err = await worker.communicate()
+    assert worker.returncode == 0
+    assert out == b""
+    shown = (out + err).decode()
+    assert "told here because feishu-webhook failed" in shown
+    stored = str(await conn.fetch("SELECT * FROM quota_outbox"))
+    for secret in (SECRET, feishu.token):
+        assert secret not in shown
+        assert secret not in stored
+
+
+async def until(condition: Any, seconds: float = 20.0) -> None:
+    """Wait until the condition is true."""
+    for _ in range(int(seconds / 0.05)):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("it did not happen in time")
