@@ -230,11 +230,12 @@ def estimate_tokens(text: str) -> int:
 async def main() -> None:
     """Streams one answer to the terminal."""
     tenant, prompt = sys.argv[1:3]
+    key = os.environ.get("MODEL_KEY")
     async with (
         asyncpg.create_pool(os.environ["POSTGRES_DSN"], statement_cache_size=0) as pool,
         httpx.AsyncClient(
             base_url=os.environ["MODEL_URL"].rstrip("/") + "/",
-            headers={"Authorization": f"Bearer {os.environ.get('MODEL_KEY', '')}"},
+            headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(10, read=120),
         ) as model_api,
     ):
