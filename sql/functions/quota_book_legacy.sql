@@ -1,6 +1,6 @@
 -- Folds in what legacy programs wrote directly into quota_usage (an UPDATE, or a row of their own): the
 -- difference between a row's counters and what our functions booked goes to legacy_*, to the month of the
--- tenant's present department, and later days' cached sums are dropped. Looks at this month and the last.
+-- tenant's present department, and later days' ceilings are dropped. Looks at this month and the last.
 -- Returns the number of rows folded; fewer than p_limit: done. Locks: tenants, department slots, each sorted.
 CREATE OR REPLACE FUNCTION quota_book_legacy(p_limit int DEFAULT 1000, p_now timestamptz DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -61,11 +61,11 @@ BEGIN
             PERFORM quota_department_book(g.department_id, g.environment, g.month, v_now, g.t, g.n, 0, 0);
         END IF;
     END LOOP;
-    -- cached sums of later days of these tenants' months are made anew by their next request
-    UPDATE quota_usage u SET prior_completions = NULL, prior_tokens = NULL, prior_cost_nanos = NULL
+    -- later days' ceilings were drawn with these days' sums in them: the tenants' next requests draw new ones
+    UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
     FROM unnest(v_tenants, v_days) AS d (tenant_id, period) JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)
     WHERE u.tenant_id = d.tenant_id AND u.period > d.period + 1
-      AND u.period < (quota_month(d.period) + interval '1 month')::date AND u.prior_completions IS NOT NULL;
+      AND u.period < (quota_month(d.period) + interval '1 month')::date AND u.limits_ctid IS NOT NULL;
     RETURN v_count;
 END $$;
 

@@ -1,14 +1,10 @@
--- The billing calendar, in one place for SQL and Python: the zone stands in quota_settings.
-
-CREATE OR REPLACE FUNCTION quota_zone() RETURNS text
-LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-AS $$ SELECT billing_zone FROM quota_settings $$;
+-- The billing calendar, in one place for SQL and Python. The zone stands in quota_settings; quota_zone() is
+-- made from it (migration 0001).
 
 CREATE OR REPLACE FUNCTION quota_day(p_at timestamptz) RETURNS date
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
-AS $$ SELECT (p_at AT TIME ZONE billing_zone)::date FROM quota_settings $$;
+AS $$ SELECT (p_at AT TIME ZONE quota_zone())::date $$;
 
 -- The first instant of a local day. Where midnight happens twice (clocks go back over it) it is the
 -- earlier one; where it is skipped, the first instant after the gap.
@@ -17,10 +13,9 @@ LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
     SELECT min(c.at)
-    FROM quota_settings g,
-         LATERAL (SELECT (p_day::timestamp AT TIME ZONE g.billing_zone) - make_interval(mins => m) AS at
-                  FROM unnest(ARRAY[0, 30, 60, 120]) AS m) c
-    WHERE (c.at AT TIME ZONE g.billing_zone)::date = p_day
+    FROM (SELECT (p_day::timestamp AT TIME ZONE quota_zone()) - make_interval(mins => m) AS at
+          FROM unnest(ARRAY[0, 30, 60, 120]) AS m) c
+    WHERE (c.at AT TIME ZONE quota_zone())::date = p_day
 $$;
 
 CREATE OR REPLACE FUNCTION quota_month(p_day date) RETURNS date

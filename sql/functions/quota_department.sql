@@ -131,11 +131,11 @@ BEGIN
         cost_ceiling_nanos      = least(s.cost_used_nanos + v_up_c, c_far),
         tokens_floor            = greatest(coalesce(s.tokens_used - v_down_t, -c_far), -c_far),
         cost_floor_nanos        = greatest(coalesce(s.cost_used_nanos - v_down_c, -c_far), -c_far),
-        seen_monthly_tokens     = d.base_tokens,
-        seen_monthly_cost_cents = d.base_cost_cents,
-        seen_warn_pct           = d.warn_pct,
-        seen_downgrade_pct      = d.downgrade_pct,
-        seen_protect_pct        = d.protect_pct
+        short                   = d.tier <= 1 AND d.allowed_models IS NULL,
+        budget_ctid             = b.ctid,
+        budget_xmin             = b.xmin
+    FROM (SELECT) one LEFT JOIN department_budgets b
+      ON b.department_id = p_department AND b.environment = p_environment
     WHERE s.department_id = p_department AND s.environment = p_environment AND s.month = p_month;
 END $$;
 
@@ -159,11 +159,7 @@ BEGIN
       AND s.slot = p_slot AND s.band_tier = p_tier AND s.band_from <= p_now AND p_now < s.band_until
       AND s.tokens_used + p_tokens <= s.tokens_ceiling
       AND s.cost_used_nanos + p_cost_nanos <= s.cost_ceiling_nanos
-      AND s.seen_monthly_tokens IS NOT DISTINCT FROM b.monthly_tokens
-      AND s.seen_monthly_cost_cents IS NOT DISTINCT FROM b.monthly_cost_cents
-      AND s.seen_warn_pct IS NOT DISTINCT FROM b.warn_pct
-      AND s.seen_downgrade_pct IS NOT DISTINCT FROM b.downgrade_pct
-      AND s.seen_protect_pct IS NOT DISTINCT FROM b.protect_pct;
+      AND s.budget_ctid IS NOT DISTINCT FROM b.ctid AND s.budget_xmin IS NOT DISTINCT FROM b.xmin;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'QW000', MESSAGE = 'outside the band';
     END IF;

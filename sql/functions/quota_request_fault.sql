@@ -28,7 +28,7 @@ AS $$
     END
 $$;
 
--- For the optional labels of a request (model, app, API key, end user): NULL is fine.
+-- For the optional labels of a request (model, app, API key, end user): NULL and '' are fine.
 CREATE OR REPLACE FUNCTION quota_labels_fault(
     p_model text, p_app text, p_api_key text, p_end_user text, p_priority text, p_ttl_seconds int
 ) RETURNS text
@@ -38,11 +38,11 @@ AS $$
         WHEN p_priority IS NULL OR p_priority NOT IN ('high', 'normal', 'low')
             THEN 'unknown priority: use high, normal or low'
         WHEN p_ttl_seconds < 1 OR p_ttl_seconds > 86400 THEN 'the TTL must be 1 to 86400 seconds'
-        WHEN p_model IS NOT NULL AND quota_id_fault(p_model) IS NOT NULL THEN 'model ' || quota_id_fault(p_model)
-        WHEN p_app IS NOT NULL AND quota_id_fault(p_app) IS NOT NULL THEN 'app ' || quota_id_fault(p_app)
-        WHEN p_api_key IS NOT NULL AND quota_id_fault(p_api_key) IS NOT NULL
+        WHEN p_model <> '' AND quota_id_fault(p_model) IS NOT NULL THEN 'model ' || quota_id_fault(p_model)
+        WHEN p_app <> '' AND quota_id_fault(p_app) IS NOT NULL THEN 'app ' || quota_id_fault(p_app)
+        WHEN p_api_key <> '' AND quota_id_fault(p_api_key) IS NOT NULL
             THEN 'API key label ' || quota_id_fault(p_api_key)
-        WHEN p_end_user IS NOT NULL AND quota_id_fault(p_end_user) IS NOT NULL
+        WHEN p_end_user <> '' AND quota_id_fault(p_end_user) IS NOT NULL
             THEN 'end user ' || quota_id_fault(p_end_user)
     END
 $$;

@@ -21,23 +21,32 @@ SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-    v_fault  text := coalesce(
-        quota_request_fault(p_tenant, p_request_id, p_in_tokens, p_out_tokens, p_cost_nanos),
-        quota_labels_fault(p_model, p_app, p_api_key, p_end_user, p_priority, p_ttl_seconds));
+    v_fault  text;
+    -- All at once, and a tenant that matches a row below is well named: words are found only if something is wrong.
+    v_ids    text := concat(p_request_id, p_model, p_app, p_api_key, p_end_user);
     v_slot   smallint := pg_backend_pid() & 15;
     v_now    timestamptz;
     v_day    date;
+    v_month  date;
     v_dept   text;
     v_env    text;
     v_tier   smallint;
     v_ttl    int;
     v_booked boolean := true;
 BEGIN
-    IF v_fault IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_reserve: ' || v_fault;
+    IF ((p_in_tokens | p_out_tokens) BETWEEN 0 AND 500000000000 AND p_cost_nanos BETWEEN 0 AND 1000000000000000
+        AND p_request_id <> '' AND octet_length(v_ids) <= 200 AND v_ids !~ '[\x01-\x1f\x7f-\x9f]'
+        AND p_priority IN ('normal', 'high', 'low') AND p_ttl_seconds IS NULL) IS NOT TRUE THEN
+        v_fault := coalesce(quota_request_fault(p_tenant, p_request_id, p_in_tokens, p_out_tokens, p_cost_nanos),
+                            quota_labels_fault(p_model, p_app, p_api_key, p_end_user, p_priority, p_ttl_seconds));
+        IF v_fault IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_reserve: ' || v_fault;
+        END IF;
     END IF;
     IF pg_advisory_xact_lock(hashtextextended(p_tenant, 1)) IS NULL THEN NULL; END IF;
     v_now := coalesce(p_now, clock_timestamp());
+    v_day := (v_now AT TIME ZONE quota_zone())::date;
+    v_month := quota_month(v_day);
 
     UPDATE quota_usage u SET
         completions          = u.completions + 1,
@@ -55,68 +64,38 @@ BEGIN
         bucket_tokens        = least(l.bucket_capacity, u.bucket_tokens + l.bucket_refill_per_sec
                                      * greatest(date_part('epoch', v_now - u.bucket_at), 0)) - 1,
         bucket_at            = greatest(u.bucket_at, v_now)
-    FROM quota_settings g CROSS JOIN tenant_limits l
+    FROM tenant_limits l
         LEFT JOIN department_budgets b ON b.department_id = l.department_id AND b.environment = l.environment
         LEFT JOIN quota_department_slots s ON s.department_id = l.department_id AND s.environment = l.environment
-            AND s.month = quota_month((v_now AT TIME ZONE g.billing_zone)::date)
+            AND s.month = v_month
             AND s.slot = v_slot
     WHERE l.tenant_id = p_tenant
-      AND l.enforce = 'on'
       AND u.tenant_id = p_tenant
-      AND u.period = (v_now AT TIME ZONE g.billing_zone)::date
-      -- the counters are sane, and far from the end of a bigint
-      AND u.completions BETWEEN 0 AND 4000000000000000000
-      AND u.input_tokens BETWEEN u.held_input_tokens AND 4000000000000000000
-      AND u.output_tokens BETWEEN u.held_output_tokens AND 4000000000000000000
-      AND u.cost_cents BETWEEN 0 AND 100000000000
-      AND u.cost_cents * 10000000 + u.cost_subcent_nanos >= u.held_cost_nanos
-      -- the day's caps; for cost strictly below, so that fractions of a cent need no look
-      AND (l.daily_completions IS NULL OR u.completions < l.daily_completions)
-      AND (l.daily_input_tokens IS NULL
-           OR u.input_tokens < l.daily_input_tokens AND u.input_tokens + p_in_tokens <= l.daily_input_tokens)
-      AND (l.daily_output_tokens IS NULL
-           OR u.output_tokens < l.daily_output_tokens AND u.output_tokens + p_out_tokens <= l.daily_output_tokens)
-      AND (l.daily_tokens IS NULL
-           OR u.input_tokens + u.output_tokens < l.daily_tokens
-              AND u.input_tokens + u.output_tokens + p_in_tokens + p_out_tokens <= l.daily_tokens)
-      AND (l.daily_cost_cents IS NULL
-           OR u.cost_cents + (u.cost_subcent_nanos + p_cost_nanos) / 10000000 < l.daily_cost_cents)
+      AND u.period = v_day
+      -- the caps, by the ceilings drawn from them, if these still hold; counters below zero or below what is
+      -- held (a legacy correction) are read differently
+      AND u.limits_ctid = l.ctid AND u.limits_xmin = l.xmin
+      AND u.completions >= 0 AND u.completions < u.ceiling_completions
+      AND u.input_tokens >= u.held_input_tokens AND u.input_tokens + p_in_tokens < u.ceiling_input_tokens
+      AND u.output_tokens >= u.held_output_tokens AND u.output_tokens + p_out_tokens < u.ceiling_output_tokens
+      AND u.input_tokens + u.output_tokens + p_in_tokens + p_out_tokens < u.ceiling_tokens
+      AND u.cost_cents >= u.held_cost_nanos / 10000000 AND u.cost_cents + p_cost_nanos / 10000000 + 1 < u.ceiling_cost_cents
+      AND NOT EXISTS (SELECT FROM quota_usage n
+                      WHERE n.tenant_id = p_tenant AND n.period >= u.period - 1 AND n.period <> u.period
+                        AND (n.ctid, n.xmin) IS DISTINCT FROM (u.eve_ctid, u.eve_xmin))
       -- the bucket, in the tenant's live row
       AND u.bucket_tokens IS NOT NULL
       AND least(l.bucket_capacity, u.bucket_tokens + l.bucket_refill_per_sec
                 * greatest(date_part('epoch', v_now - u.bucket_at), 0)) >= 1
-      -- the month's caps: cached older days + yesterday, read live, + today
-      AND (l.monthly_completions IS NULL AND l.monthly_tokens IS NULL AND l.monthly_cost_cents IS NULL
-           OR (SELECT (l.monthly_completions IS NULL
-                       OR u.completions + u.prior_completions + y.completions < l.monthly_completions)
-                  AND (l.monthly_tokens IS NULL
-                       OR u.input_tokens + u.output_tokens + u.prior_tokens + y.tokens + p_in_tokens + p_out_tokens
-                          < l.monthly_tokens)
-                  AND (l.monthly_cost_cents IS NULL
-                       OR u.cost_cents + u.prior_cost_nanos / 10000000 + y.cost_cents
-                          + p_cost_nanos / 10000000 + 4 < l.monthly_cost_cents)
-               FROM (SELECT coalesce(max(greatest(n.completions, 0)), 0) AS completions,
-                            coalesce(max(greatest(n.input_tokens, n.held_input_tokens, 0)
-                                         + greatest(n.output_tokens, n.held_output_tokens, 0)), 0) AS tokens,
-                            coalesce(max(greatest(n.cost_cents, n.held_cost_nanos / 10000000)), 0) AS cost_cents
-                     FROM quota_usage n
-                     WHERE n.tenant_id = p_tenant AND n.period = u.period - 1
-                       AND quota_month(n.period) = quota_month(u.period)) y))
-      AND NOT EXISTS (SELECT FROM quota_usage f WHERE f.tenant_id = p_tenant AND f.period > u.period)
       AND NOT EXISTS (SELECT FROM quota_reservations r WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id)
       -- the department: within its slot's band, in a tier in which nothing changes for callers
       AND (l.department_id IS NULL
-           OR s.band_tier <= 1 AND s.band_from <= v_now AND v_now < s.band_until
+           OR s.short AND s.band_from <= v_now AND v_now < s.band_until
               AND s.tokens_used + p_in_tokens + p_out_tokens <= s.tokens_ceiling
               AND s.cost_used_nanos + p_cost_nanos <= s.cost_ceiling_nanos
-              AND s.seen_monthly_tokens IS NOT DISTINCT FROM b.monthly_tokens
-              AND s.seen_monthly_cost_cents IS NOT DISTINCT FROM b.monthly_cost_cents
-              AND s.seen_warn_pct IS NOT DISTINCT FROM b.warn_pct
-              AND s.seen_downgrade_pct IS NOT DISTINCT FROM b.downgrade_pct
-              AND s.seen_protect_pct IS NOT DISTINCT FROM b.protect_pct
-              AND b.allowed_models IS NULL)
-    RETURNING u.period, l.department_id, l.environment, coalesce(p_ttl_seconds, l.reservation_ttl_seconds), s.band_tier
-    INTO v_day, v_dept, v_env, v_ttl, v_tier;
+              AND s.budget_ctid IS NOT DISTINCT FROM b.ctid AND s.budget_xmin IS NOT DISTINCT FROM b.xmin)
+    RETURNING l.department_id, l.environment, coalesce(p_ttl_seconds, l.reservation_ttl_seconds), s.band_tier
+    INTO v_dept, v_env, v_ttl, v_tier;
 
     IF FOUND AND v_dept IS NOT NULL THEN
         -- A subtransaction, because an UPDATE that waited and then fails its recheck keeps the row's lock;
@@ -127,7 +106,7 @@ BEGIN
                 cost_used_nanos = s.cost_used_nanos + p_cost_nanos,
                 tokens_held     = s.tokens_held + p_in_tokens + p_out_tokens,
                 cost_held_nanos = s.cost_held_nanos + p_cost_nanos
-            WHERE s.department_id = v_dept AND s.environment = v_env AND s.month = quota_month(v_day)
+            WHERE s.department_id = v_dept AND s.environment = v_env AND s.month = v_month
               AND s.slot = v_slot AND s.band_tier = v_tier
               AND s.tokens_used + p_in_tokens + p_out_tokens <= s.tokens_ceiling
               AND s.cost_used_nanos + p_cost_nanos <= s.cost_ceiling_nanos;

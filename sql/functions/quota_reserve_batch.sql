@@ -84,27 +84,22 @@ DECLARE
 BEGIN
     SELECT array_agg(g.tenant), array_agg(l.department_id), array_agg(l.environment),
            array_agg(coalesce(
-               l.enforce = 'on' AND g.n = g.ids
-               AND u.completions BETWEEN 0 AND 4000000000000000000
-               AND u.input_tokens BETWEEN u.held_input_tokens AND 4000000000000000000
-               AND u.output_tokens BETWEEN u.held_output_tokens AND 4000000000000000000
-               AND u.cost_cents BETWEEN 0 AND 100000000000
-               AND u.cost_cents * 10000000 + u.cost_subcent_nanos >= u.held_cost_nanos
-               AND (l.daily_completions IS NULL OR u.completions + g.n <= l.daily_completions)
-               AND (l.daily_input_tokens IS NULL OR u.input_tokens + g.i < l.daily_input_tokens)
-               AND (l.daily_output_tokens IS NULL OR u.output_tokens + g.o < l.daily_output_tokens)
-               AND (l.daily_tokens IS NULL OR u.input_tokens + u.output_tokens + g.i + g.o < l.daily_tokens)
-               AND (l.daily_cost_cents IS NULL OR u.cost_cents + g.c / 10000000 + 2 < l.daily_cost_cents)
+               g.n = g.ids AND u.limits_ctid = l.ctid AND u.limits_xmin = l.xmin
+               AND u.completions >= 0
+               AND u.input_tokens >= u.held_input_tokens
+               AND u.output_tokens >= u.held_output_tokens
+               AND u.cost_cents >= u.held_cost_nanos / 10000000
+               AND u.completions + g.n <= u.ceiling_completions
+               AND u.input_tokens + g.i < u.ceiling_input_tokens
+               AND u.output_tokens + g.o < u.ceiling_output_tokens
+               AND u.input_tokens + u.output_tokens + g.i + g.o < u.ceiling_tokens
+               AND u.cost_cents + g.c / 10000000 + 1 < u.ceiling_cost_cents
                AND u.bucket_tokens IS NOT NULL
                AND least(l.bucket_capacity, u.bucket_tokens + l.bucket_refill_per_sec
                          * greatest(date_part('epoch', p_now - u.bucket_at), 0)) >= g.n
-               AND (l.monthly_completions IS NULL
-                    OR u.completions + u.prior_completions + y.completions + g.n <= l.monthly_completions)
-               AND (l.monthly_tokens IS NULL
-                    OR u.input_tokens + u.output_tokens + u.prior_tokens + y.tokens + g.i + g.o < l.monthly_tokens)
-               AND (l.monthly_cost_cents IS NULL
-                    OR u.cost_cents + u.prior_cost_nanos / 10000000 + y.cost_cents + g.c / 10000000 + 5 < l.monthly_cost_cents)
-               AND NOT EXISTS (SELECT FROM quota_usage f WHERE f.tenant_id = g.tenant AND f.period > v_day)
+               AND NOT EXISTS (SELECT FROM quota_usage n
+                               WHERE n.tenant_id = g.tenant AND n.period >= v_day - 1 AND n.period <> v_day
+                                 AND (n.ctid, n.xmin) IS DISTINCT FROM (u.eve_ctid, u.eve_xmin))
                AND NOT EXISTS (SELECT FROM unnest(g.request_ids) i
                                JOIN quota_reservations r ON r.tenant_id = g.tenant AND r.request_id = i)
                , false))
@@ -113,14 +108,7 @@ BEGIN
                  sum(q.in_tokens)::bigint AS i, sum(q.out_tokens)::bigint AS o, sum(q.cost_nanos)::bigint AS c
           FROM unnest(p_requests) q WHERE q.fault IS NULL GROUP BY q.tenant) g
         LEFT JOIN tenant_limits l ON l.tenant_id = g.tenant
-        LEFT JOIN quota_usage u ON u.tenant_id = g.tenant AND u.period = v_day
-        CROSS JOIN LATERAL (
-            SELECT coalesce(max(greatest(n.completions, 0)), 0) AS completions,
-                   coalesce(max(greatest(n.input_tokens, n.held_input_tokens, 0)
-                                + greatest(n.output_tokens, n.held_output_tokens, 0)), 0) AS tokens,
-                   coalesce(max(greatest(n.cost_cents, n.held_cost_nanos / 10000000)), 0) AS cost_cents
-            FROM quota_usage n
-            WHERE n.tenant_id = g.tenant AND n.period = v_day - 1 AND n.period >= v_month) y;
+        LEFT JOIN quota_usage u ON u.tenant_id = g.tenant AND u.period = v_day;
 
     -- Departments: all in one statement, in order; should one be outside its band, one by one.
     BEGIN
@@ -145,15 +133,10 @@ BEGIN
             FROM want w JOIN locked k ON k.department_id = w.dept AND k.environment = w.env
                 LEFT JOIN department_budgets b ON b.department_id = w.dept AND b.environment = w.env
             WHERE s.department_id = w.dept AND s.environment = w.env AND s.month = v_month AND s.slot = v_slot
-              AND s.band_tier <= 1 AND s.band_from <= p_now AND p_now < s.band_until
+              AND s.short AND s.band_from <= p_now AND p_now < s.band_until
               AND s.tokens_used + w.tokens <= s.tokens_ceiling
               AND s.cost_used_nanos + w.cost_nanos <= s.cost_ceiling_nanos
-              AND s.seen_monthly_tokens IS NOT DISTINCT FROM b.monthly_tokens
-              AND s.seen_monthly_cost_cents IS NOT DISTINCT FROM b.monthly_cost_cents
-              AND s.seen_warn_pct IS NOT DISTINCT FROM b.warn_pct
-              AND s.seen_downgrade_pct IS NOT DISTINCT FROM b.downgrade_pct
-              AND s.seen_protect_pct IS NOT DISTINCT FROM b.protect_pct
-              AND b.allowed_models IS NULL
+              AND s.budget_ctid IS NOT DISTINCT FROM b.ctid AND s.budget_xmin IS NOT DISTINCT FROM b.xmin
             RETURNING 1
         )
         SELECT (SELECT count(*) FROM want) - (SELECT count(*) FROM booked) INTO v_booked;
@@ -189,9 +172,7 @@ BEGIN
         v_tier := NULL;
         IF d.fits THEN
             SELECT s.band_tier INTO v_tier FROM quota_department_slots s
-                LEFT JOIN department_budgets b ON b.department_id = d.dept AND b.environment = d.env
-            WHERE s.department_id = d.dept AND s.environment = d.env AND s.month = p_month AND s.slot = p_slot
-              AND s.band_tier <= 1 AND b.allowed_models IS NULL;
+            WHERE s.department_id = d.dept AND s.environment = d.env AND s.month = p_month AND s.slot = p_slot AND s.short;
         END IF;
         IF v_tier IS NULL OR NOT quota_slot_admit(d.dept, d.env, p_month, p_slot, v_tier, p_now, d.tokens, d.cost_nanos, true) THEN
             PERFORM quota_department_lock(d.dept, d.env, p_month);

@@ -143,7 +143,7 @@ BEGIN
                             CASE WHEN p_request_id IS NULL THEN 0 ELSE p_out_tokens END,
                             CASE WHEN p_request_id IS NULL THEN 0 ELSE p_cost_nanos END, p_request_id IS NULL);
     PERFORM quota_bucket_put(p_tenant, v_day, v_live, CASE WHEN v_token THEN greatest(v_tokens - 1, 0) ELSE v_tokens END, v_at);
-    PERFORM quota_prior_fill(p_tenant, v_day);
+    PERFORM quota_ceilings_draw(l, v_day);
 
     allowed := true;
     IF p_request_id IS NULL THEN
@@ -231,22 +231,3 @@ BEGIN
     END IF;
 END $$;
 
--- Caches, in the day's row, the sum of the month's days before yesterday, read as enforcement reads them.
-CREATE OR REPLACE FUNCTION quota_prior_fill(p_tenant text, p_day date) RETURNS void
-LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
-AS $$
-    UPDATE quota_usage u SET
-        prior_completions = p.completions,
-        prior_tokens      = p.tokens,
-        prior_cost_nanos  = p.cost_nanos
-    FROM (SELECT least(coalesce(sum(greatest(o.completions, 0)), 0), 4000000000000000000)::bigint AS completions,
-                 least(coalesce(sum(greatest(o.input_tokens, o.held_input_tokens, 0)::numeric
-                                    + greatest(o.output_tokens, o.held_output_tokens, 0)), 0),
-                       2000000000000000000)::bigint AS tokens,
-                 least(coalesce(sum(greatest(o.cost_cents::numeric * 10000000 + o.cost_subcent_nanos, o.held_cost_nanos, 0)), 0),
-                       4000000000000000000)::bigint AS cost_nanos
-          FROM quota_usage o
-          WHERE o.tenant_id = p_tenant AND o.period >= quota_month(p_day) AND o.period < p_day - 1) p
-    WHERE u.tenant_id = p_tenant AND u.period = p_day AND u.prior_completions IS NULL
-$$;

@@ -4,7 +4,8 @@
 -- superseded (logged under a higher threshold of the same cap), rearmed (thresholds that may be told again).
 -- Idempotent: a second pass over the same state writes nothing. Safe beside itself: quota_warn_log_once lets
 -- one of two passes log a crossing, and only what was logged here is told here. p_limit bounds the subjects of
--- one pass, in the order of their names; the scan's mark moves only when none was left out.
+-- one pass, in the order of their names; the scan's mark moves only when none was left out. The cost grows with
+-- the tenants that moved since the last pass, but for the first of a day.
 -- Lock order: quota_warn_log (re-arming, sorted), quota_warn_log (inserts, sorted), quota_outbox, quota_warn_scans.
 -- SQLSTATE: 55P03 when another pass holds a lock for 30 s (retry); 22023 without any channel.
 CREATE OR REPLACE FUNCTION quota_soft_warn(
@@ -18,19 +19,29 @@ AS $$
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
     v_since timestamptz;
+    v_xid   xid8;
+    v_moved text[];
+    v_seen  xid8 := pg_snapshot_xmin(pg_current_snapshot());
     v_keys  text[];
     v_left  boolean;
 BEGIN
     IF coalesce(cardinality(p_channels), 0) = 0 THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'quota_soft_warn: no channel to tell anybody';
     END IF;
+    SELECT s.scanned_at, s.scanned_xid INTO v_since, v_xid FROM quota_warn_scans s WHERE s.scan = 'soft_warn';
+    -- Going by what moved is right while the day is the one that was judged, by the settings of now, in the same
+    -- cluster. Else everybody is judged: at the first pass, once a day, or by a time before the last.
+    IF v_since <= v_now AND quota_day(v_since) = quota_day(v_now) AND v_xid <= v_seen
+       AND NOT EXISTS (SELECT FROM quota_settings g
+                        WHERE age(g.xmin) <= v_seen::text::numeric - v_xid::text::numeric) THEN
+        v_moved := ARRAY(SELECT quota_warn_moved(v_xid));
+    END IF;
     -- At the very first pass: what ended within the last day.
-    SELECT s.scanned_at INTO v_since FROM quota_warn_scans s WHERE s.scan = 'soft_warn';
     v_since := coalesce(v_since, v_now - interval '1 day');
-    rearmed := quota_warn_rearm(v_now);
+    rearmed := quota_warn_rearm(v_now, v_moved);
 
     WITH untold AS MATERIALIZED (
-        SELECT u.* FROM quota_warn_untold(v_now, v_since) u
+        SELECT u.* FROM quota_warn_untold(v_now, v_since, v_moved) u
     ), placed AS MATERIALIZED (
         SELECT u.*,
                dense_rank() OVER (ORDER BY u.past, u.subject_kind, u.subject, u.environment) AS place,
@@ -86,9 +97,10 @@ BEGIN
     END IF;
 
     IF NOT v_left THEN
-        INSERT INTO quota_warn_scans AS s (scan, scanned_at) VALUES ('soft_warn', v_now)
-        ON CONFLICT ON CONSTRAINT quota_warn_scans_pkey DO UPDATE SET scanned_at = EXCLUDED.scanned_at
-         WHERE s.scanned_at < EXCLUDED.scanned_at;
+        INSERT INTO quota_warn_scans AS s (scan, scanned_at, scanned_xid) VALUES ('soft_warn', v_now, v_seen)
+        ON CONFLICT ON CONSTRAINT quota_warn_scans_pkey DO UPDATE
+           SET scanned_at = EXCLUDED.scanned_at, scanned_xid = EXCLUDED.scanned_xid
+         WHERE s.scanned_at <= EXCLUDED.scanned_at;
     END IF;
 END
 $$;

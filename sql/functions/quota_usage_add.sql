@@ -83,11 +83,11 @@ BEGIN
         INTO v_later;
     END IF;
 
-    -- Later days of the month cached a sum that this day is part of.
+    -- Ceilings of later days of the month were drawn with this day's sum in them.
     IF v_later THEN
-        UPDATE quota_usage u SET prior_completions = NULL, prior_tokens = NULL, prior_cost_nanos = NULL
+        UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
         WHERE u.tenant_id = p_tenant AND u.period > p_period + 1
-          AND u.period < (quota_month(p_period) + interval '1 month')::date AND u.prior_completions IS NOT NULL;
+          AND u.period < (quota_month(p_period) + interval '1 month')::date AND u.limits_ctid IS NOT NULL;
     END IF;
 END $$;
 

@@ -1,9 +1,8 @@
 -- Tenants that may have something to tell in one billing period: a dimension at its lowest threshold, or a
 -- refusal by a cap. A few more than needed do no harm (quota_warn_tenants judges exactly), one less would.
 --
--- One pass over the period's usage rows, whoever moved. Sound for some ten thousand tenants. For a million
--- of which 1 % moved this is the one function to replace: by the tenants whose rows changed since the last
--- scan (quota_warn_scans), with everything after it unchanged.
+-- One pass over the period's usage rows, whoever moved: for the scans that can't go by what changed
+-- (quota_warn_moved), the first of each day.
 CREATE OR REPLACE FUNCTION quota_warn_candidates(p_period_kind text, p_start date) RETURNS SETOF text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT

@@ -20,18 +20,22 @@ AS $$
           FROM told t GROUP BY t.message_key, t.subject_kind, t.subject, t.environment
     ), stand AS MATERIALIZED (
         SELECT m.message_key, 'day' AS period_kind, quota_day(p_now) AS period_start, s.*
-          FROM message m CROSS JOIN LATERAL quota_warn_tenants(ARRAY[m.subject], 'day', quota_day(p_now)) s
-         WHERE m.subject_kind = 'tenant' AND NOT m.past
+          FROM quota_warn_tenants(ARRAY(SELECT m.subject FROM message m WHERE m.subject_kind = 'tenant' AND NOT m.past),
+                                  'day', quota_day(p_now)) s
+          JOIN message m ON m.subject_kind = 'tenant' AND m.subject = s.subject AND m.environment = s.environment
+               AND NOT m.past
         UNION ALL
         SELECT m.message_key, 'month', quota_month(quota_day(p_now)), s.*
-          FROM message m
-         CROSS JOIN LATERAL quota_warn_tenants(ARRAY[m.subject], 'month', quota_month(quota_day(p_now))) s
-         WHERE m.subject_kind = 'tenant' AND NOT m.past
+          FROM quota_warn_tenants(ARRAY(SELECT m.subject FROM message m WHERE m.subject_kind = 'tenant' AND NOT m.past),
+                                  'month', quota_month(quota_day(p_now))) s
+          JOIN message m ON m.subject_kind = 'tenant' AND m.subject = s.subject AND m.environment = s.environment
+               AND NOT m.past
         UNION ALL
         SELECT m.message_key, 'month', quota_month(quota_day(p_now)), s.*
-          FROM message m
-         CROSS JOIN LATERAL quota_warn_departments(quota_month(quota_day(p_now)), p_now, ARRAY[m.subject]) s
-         WHERE m.subject_kind = 'department' AND NOT m.past AND s.environment = m.environment
+          FROM quota_warn_departments(quota_month(quota_day(p_now)), p_now,
+                    ARRAY(SELECT m.subject FROM message m WHERE m.subject_kind = 'department' AND NOT m.past)) s
+          JOIN message m ON m.subject_kind = 'department' AND m.subject = s.subject AND m.environment = s.environment
+               AND NOT m.past
     ), shown AS (
         SELECT t.message_key, t.dimension, t.period_kind, t.period_start, t.used, t.held, t.cap, t.threshold, t.refused_at
           FROM told t
@@ -42,14 +46,20 @@ AS $$
                 OR s.pcts[1] BETWEEN 1 AND 99 AND s.used * 100 >= s.pcts[1] * s.cap OR s.used >= s.cap)
            AND NOT EXISTS (SELECT FROM told t WHERE t.message_key = s.message_key AND t.dimension = s.dimension
                               AND t.period_kind = s.period_kind AND t.period_start = s.period_start)
+    ), bounds AS MATERIALIZED (
+        SELECT p.period_kind, p.period_start, quota_day_start(p.period_start) AS starts_at,
+               quota_day_start(quota_warn_period_end(p.period_kind, p.period_start)) AS ends_at
+          FROM (SELECT DISTINCT h.period_kind, h.period_start FROM shown h) p
     ), listed AS (
         SELECT h.message_key,
                jsonb_agg(quota_warn_dimension_facts(h.dimension, h.period_kind, h.period_start, h.used, h.held, h.cap,
-                                                    h.threshold, h.refused_at, p_now)
+                                                    h.threshold, h.refused_at, b.starts_at, b.ends_at, p_now)
                          ORDER BY m.subject_kind = 'department' AND h.threshold IS NULL, h.period_kind = 'month',
                                   array_position(ARRAY['completions', 'cost', 'input_tokens', 'output_tokens', 'tokens'],
                                                  h.dimension), h.period_start) AS dimensions
-          FROM shown h JOIN message m ON m.message_key = h.message_key
+          FROM shown h
+          JOIN message m ON m.message_key = h.message_key
+          JOIN bounds b ON b.period_kind = h.period_kind AND b.period_start = h.period_start
          GROUP BY h.message_key
     ), tier AS (
         SELECT s.message_key,

@@ -4,8 +4,9 @@
 -- refusal told it early) and either its cap changed since the last look, or usage has fallen so far by
 -- corrections: then at the second tick in a row, at most three times a period. Ticks less than a minute apart
 -- are one. Only looks at rows of quota_warn_log; the cap last seen is kept there, so one change counts once.
+-- p_moved: of the tenants, only these and those that lay below at the last tick; NULL: all.
 -- Lock order: quota_warn_log rows sorted by key. SQLSTATE 55P03 as of the caller's lock_timeout.
-CREATE OR REPLACE FUNCTION quota_warn_rearm(p_now timestamptz) RETURNS int
+CREATE OR REPLACE FUNCTION quota_warn_rearm(p_now timestamptz, p_moved text[] DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
 AS $$
@@ -20,6 +21,7 @@ BEGIN
          WHERE w.subject_kind IS NOT NULL AND w.rearmed_at IS NULL
            AND (w.period_kind = 'day' AND w.period_start = v_day
                 OR w.period_kind = 'month' AND w.period_start = v_month)
+           AND (p_moved IS NULL OR w.subject_kind <> 'tenant' OR w.below_ticks > 0 OR w.subject = ANY (p_moved))
          GROUP BY w.subject_kind, w.period_kind
     ), stand AS MATERIALIZED (
         SELECT 'tenant' AS subject_kind, o.period_kind, p.start AS period_start, s.subject, s.environment,

@@ -10,9 +10,7 @@ SET search_path FROM CURRENT
 AS $$
     SELECT l.tenant_id, l.environment, d.dimension, d.used, d.held, d.cap,
            ARRAY[l.soft_warn_pct, 100], ARRAY['warning', 'exhausted'],
-           (SELECT max(r.last_at) FROM quota_refusals r
-             WHERE r.tenant_id = l.tenant_id AND r.reason = d.reason
-               AND r.period >= p_start AND r.period < quota_warn_period_end(p_period_kind, p_start))
+           f.refused_at[array_position(f.reasons, d.reason)]
       FROM unnest(p_tenants) AS t (tenant_id)
       JOIN tenant_limits l ON l.tenant_id = t.tenant_id
      CROSS JOIN LATERAL (
@@ -26,6 +24,13 @@ AS $$
           FROM v_quota_usage u
          WHERE u.tenant_id = l.tenant_id
            AND u.period >= p_start AND u.period < quota_warn_period_end(p_period_kind, p_start)) u
+     CROSS JOIN LATERAL (
+        SELECT array_agg(r.reason ORDER BY r.reason) AS reasons, array_agg(r.last_at ORDER BY r.reason) AS refused_at
+          FROM (SELECT r.reason, max(r.last_at) AS last_at
+                  FROM quota_refusals r
+                 WHERE r.tenant_id = l.tenant_id
+                   AND r.period >= p_start AND r.period < quota_warn_period_end(p_period_kind, p_start)
+                 GROUP BY r.reason) r) f
      CROSS JOIN LATERAL (VALUES
         ('day', 'completions', 'daily_cap_reached', l.daily_completions::numeric, u.completions, NULL::numeric),
         ('day', 'cost', 'daily_cost_reached', l.daily_cost_cents::numeric * 10000000, u.cost_nanos, u.held_cost_nanos),

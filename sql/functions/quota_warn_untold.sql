@@ -4,8 +4,9 @@
 -- thresholds. A threshold is told while quota_warn_log has a row for it that isn't re-armed; generation is
 -- the next to use. told_higher: a higher one of the same cap is told already, so this one goes without a
 -- message. A refusal from before the re-arming says nothing new. Looks back over at most 35 days and 2 months.
+-- p_moved: judge only these tenants (and every department); NULL: all that may have something to tell.
 -- Takes no locks.
-CREATE OR REPLACE FUNCTION quota_warn_untold(p_now timestamptz, p_since timestamptz)
+CREATE OR REPLACE FUNCTION quota_warn_untold(p_now timestamptz, p_since timestamptz, p_moved text[] DEFAULT NULL)
 RETURNS TABLE (subject_kind text, subject text, environment text, dimension text, period_kind text,
                period_start date, past boolean, threshold int, severity text, generation int,
                told_higher boolean, used numeric, held numeric, cap numeric, refused_at timestamptz)
@@ -27,7 +28,8 @@ AS $$
         SELECT 'tenant' AS subject_kind, p.kind AS period_kind, p.start AS period_start, p.past, s.*
           FROM periods p
          CROSS JOIN LATERAL quota_warn_tenants(
-                    ARRAY(SELECT c FROM quota_warn_candidates(p.kind, p.start) c), p.kind, p.start) s
+                    CASE WHEN p_moved IS NULL THEN ARRAY(SELECT c FROM quota_warn_candidates(p.kind, p.start) c)
+                         ELSE p_moved END, p.kind, p.start) s
         UNION ALL
         SELECT 'department', p.kind, p.start, p.past, s.*
           FROM periods p

@@ -37,7 +37,7 @@ SELECT l.tenant_id,
        d.cost_nanos, m.cost_nanos AS monthly_cost_nanos,
        l.enforce, l.department_id, l.environment
 FROM tenant_limits l
-    CROSS JOIN (SELECT (clock_timestamp() AT TIME ZONE billing_zone)::date AS day FROM quota_settings) t
+    CROSS JOIN (SELECT (clock_timestamp() AT TIME ZONE quota_zone())::date AS day) t
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(u.completions), 0)::bigint AS completions, coalesce(sum(u.input_tokens), 0)::bigint AS input_tokens,
                coalesce(sum(u.output_tokens), 0)::bigint AS output_tokens, coalesce(sum(u.cost_nanos), 0) AS cost_nanos
@@ -61,8 +61,7 @@ SELECT k.department_id, k.environment, t.month,
        quota_tier_name(d.tier) AS tier
 FROM (SELECT b.department_id, b.environment FROM department_budgets b
       UNION SELECT s.department_id, s.environment FROM quota_department_slots s) k
-    CROSS JOIN (SELECT clock_timestamp() AS now, quota_month((clock_timestamp() AT TIME ZONE billing_zone)::date) AS month
-                FROM quota_settings) t
+    CROSS JOIN (SELECT clock_timestamp() AS now, quota_month((clock_timestamp() AT TIME ZONE quota_zone())::date) AS month) t
     CROSS JOIN LATERAL quota_department_standing(k.department_id, k.environment, t.month, t.now) d
     CROSS JOIN LATERAL (
         SELECT greatest(coalesce(sum(s.tokens_held), 0), 0) AS tokens_held,
