@@ -135,11 +135,13 @@ class Endings:
         if one is None:
             return Outcome(frozenset({"unknown"}), NOTHING)
         if one.state == "released":
-            return outcome(one, "replayed", *(["already_final"] if one.usage_ids else []))
+            # The same release again is a replay; with other figures both words fit.
+            return outcome(one, "replayed", *(["already_final"] if one.released != figures else []))
         if one.state != "open":
             return outcome(one, "already_final")
         choices = self.release_choices(tenant, request_id, figures)
         charge = charged if charged in choices else choices[0]
+        one.released = figures
         untouched = charge == NOTHING and one.progress == 0
         self.end(one, "released", charge)
         if untouched and one.token_taken:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from random import Random
 
 TENANTS = [f"t{number}" for number in range(8)]
-# Identity values differ where a refused or conflicting call drew one; all else is equal.
-UNEQUAL = {"reservation_id", "updated_at"}
+# Identity values, times of writing and physical row addresses differ; all else is equal.
+UNEQUAL = {"reservation_id", "updated_at", "limits_ctid", "limits_xmin", "eve_ctid", "eve_xmin"}
 
 
 async def build(calls: Calls, dice: Random) -> None:
@@ -190,3 +190,16 @@ async def contents(calls: Calls) -> dict[str, list[dict[str, Any]]]:
         pools.append(await calls.department_used(*pool, NOON.date().replace(day=1)))
     kept["departments"] = pools
     return kept
+
+
+Contents = dict[str, list[dict[str, Any]]]
+
+
+def assert_same_contents(batch: Contents, single: Contents) -> None:
+    """Equal in every column of every row; names what differs."""
+    for table, rows in batch.items():
+        others = single[table]
+        assert len(rows) == len(others), f"{table}: {len(rows)} rows, singly {len(others)}"
+        for one, two in zip(rows, others, strict=True):
+            unequal = {name: (one[name], two[name]) for name in one if one[name] != two[name]}
+            assert not unequal, f"{table}: (batch, singly) {unequal} in {one}"

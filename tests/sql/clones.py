@@ -1,4 +1,8 @@
-"""Databases cloned from one that a test was given."""
+"""Databases cloned from one that a test was given, and emptied for the next round.
+
+A round on a kept connection is several times faster than one on a fresh clone:
+the functions stay compiled.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,24 @@ import asyncpg
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+LEDGER_TABLES = (
+    "quota_refusal_counts",
+    "quota_usage_ids",
+    "quota_reservations",
+    "quota_department_slots",
+    "quota_topups",
+    "department_budgets",
+    "departments",
+    "quota_usage",
+    "rate_buckets",
+    "tenant_limits",
+)
+
+
+async def empty(conn: asyncpg.Connection[Any]) -> None:
+    """Deletes every row of the ledger; the connection's plans stay valid."""
+    await conn.execute(";".join(f"DELETE FROM {name}" for name in LEDGER_TABLES))
 
 
 def name_of(dsn: str) -> str:
@@ -43,7 +65,7 @@ async def cloned(dsn: str, **settings: str) -> AsyncIterator[asyncpg.Connection[
     """A connection to a fresh copy, dropped afterwards."""
     name = await clone(dsn)
     conn = await asyncpg.connect(
-        dsn, database=name, statement_cache_size=0, server_settings=settings
+        dsn, database=name, statement_cache_size=500, server_settings=settings
     )
     try:
         yield conn

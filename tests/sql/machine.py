@@ -19,7 +19,7 @@ from sql.machine_requests import RequestRules
 
 
 class LedgerMachine(RequestRules):
-    """Set `template` to the DSN of a migrated, empty database nobody uses."""
+    """Set `conn` to a connection nobody else uses, and `loop` to its event loop."""
 
     # administration ---------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""What the state machine stands on: a cloned database, the model, and its own clock.
+"""What the state machine stands on: a database, the model, and its own clock.
 
-One example is one cloned database, one billing zone and one session time zone.
+One example is one emptied database, one billing zone and one session time zone.
 Time is the machine's own and travels as p_now: over midnight, month ends and
 DST days, and now and then a few seconds back, as clocks of two sessions differ.
 """
@@ -63,14 +63,14 @@ CAPS = {
 class LedgerBase(RuleBasedStateMachine):
     """See the module; `template` is the DSN of a migrated, empty database nobody uses."""
 
-    template: ClassVar[str] = ""
+    conn: ClassVar[asyncpg.Connection[Any]]
     loop: ClassVar[asyncio.AbstractEventLoop]
 
     def __init__(self) -> None:
         super().__init__()
         self.ids = 0
         self.keys: list[tuple[str, str]] = []
-        self.database: str | None = None
+        self.ready = False
 
     def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
@@ -97,15 +97,11 @@ class LedgerBase(RuleBasedStateMachine):
             self.wait(self.calls.department(*pool, **vars(budget)))
 
     async def connect(self, zone: str, session: str) -> None:
-        self.database = await clones.clone(self.template)
-        conn = await asyncpg.connect(
-            self.template,
-            database=self.database,
-            statement_cache_size=0,
-            server_settings={"timezone": session},
-        )
-        self.calls = Calls(conn)
+        self.calls = Calls(self.conn)
+        await clones.empty(self.conn)
+        await self.conn.execute(f"SET TimeZone = '{session}'")
         await self.calls.zone(zone)
+        self.ready = True
 
     async def add_tenant(self, name: str, data: st.DataObject) -> None:
         limits = Limits()
@@ -119,11 +115,6 @@ class LedgerBase(RuleBasedStateMachine):
         limits.bucket_refill_per_sec = Fraction(data.draw(st.sampled_from(["0", "1/2", "4"])))
         self.model.tenants[name] = limits
         await self.calls.put("tenant_limits", {"tenant_id": name, **columns_of(limits)})
-
-    def teardown(self) -> None:
-        if self.database is not None:
-            self.wait(self.calls.conn.close())
-            self.wait(clones.drop(self.template, self.database))
 
     def both(self, sql: Coroutine[Any, Any, Any], mine: Any) -> tuple[Any, Any] | None:
         """(database's answer, model's answer), or None where both raise the same SQLSTATE."""
@@ -168,7 +159,7 @@ class LedgerBase(RuleBasedStateMachine):
 
     @invariant()
     def the_tables_agree(self) -> None:
-        if self.database is not None:
+        if self.ready:
             self.wait(check_everything(self.calls, self.model, POOLS))
 
 

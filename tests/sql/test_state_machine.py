@@ -11,7 +11,8 @@ import os
 import random
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, Verbosity, seed, settings
+import asyncpg
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from sql.machine import LedgerMachine
@@ -37,17 +38,20 @@ def test_random_operations_hold_the_invariants(
         database=None,
         derandomize=not LONG,
         print_blob=True,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
         verbosity=Verbosity.normal,
         suppress_health_check=list(HealthCheck),
     )
     # A loop of its own: asyncio.Runner would unset pytest-asyncio's.
     loop = asyncio.new_event_loop()
     try:
-        machine = type("Machine", (LedgerMachine,), {"template": dsn, "loop": loop})
+        conn = loop.run_until_complete(asyncpg.connect(dsn, statement_cache_size=500))
+        machine = type("Machine", (LedgerMachine,), {"conn": conn, "loop": loop})
         if LONG:
             with capsys.disabled():
                 print(f"\nQUOTA_WORKER_SEED={chosen}")  # noqa: T201 - told even when all is well
             machine = seed(chosen)(machine)
         run_state_machine_as_test(machine, settings=profile)
+        loop.run_until_complete(conn.close())
     finally:
         loop.close()
