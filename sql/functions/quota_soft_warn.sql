@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION quota_soft_warn(
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET lock_timeout = '30s'
+SET jit = off
 AS $$
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
@@ -33,7 +34,8 @@ BEGIN
     -- cluster. Else everybody is judged: at the first pass, once a day, or by a time before the last.
     IF v_since <= v_now AND quota_day(v_since) = quota_day(v_now) AND v_xid <= v_seen
        AND NOT EXISTS (SELECT FROM quota_settings g
-                        WHERE age(g.xmin) <= v_seen::text::numeric - v_xid::text::numeric) THEN
+                        WHERE age(g.xmin) <= pg_snapshot_xmax(pg_current_snapshot())::text::numeric
+                                             - v_xid::text::numeric) THEN
         v_moved := ARRAY(SELECT quota_warn_moved(v_xid));
     END IF;
     -- At the very first pass: what ended within the last day.

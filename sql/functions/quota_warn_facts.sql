@@ -7,6 +7,8 @@ CREATE OR REPLACE FUNCTION quota_warn_facts(p_message_keys text[], p_now timesta
 RETURNS TABLE (message_key text, kind text, severity text, urgency smallint, locale text, facts jsonb)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
+-- The planner can't know how many messages there are; thousands of them by nested loops take minutes.
+SET enable_nestloop = off
 AS $$
     WITH told AS MATERIALIZED (
         SELECT DISTINCT ON (w.message_key, w.dimension, w.period_kind, w.period_start) w.*,

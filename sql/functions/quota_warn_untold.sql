@@ -12,6 +12,8 @@ RETURNS TABLE (subject_kind text, subject text, environment text, dimension text
                told_higher boolean, used numeric, held numeric, cap numeric, refused_at timestamptz)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
+-- Row estimates of functions are far too high here: compiling would take a second, running takes milliseconds.
+SET jit = off
 AS $$
     WITH today AS MATERIALIZED (
         SELECT quota_day(p_now) AS day, quota_month(quota_day(p_now)) AS month,

@@ -80,10 +80,12 @@ CREATE INDEX IF NOT EXISTS quota_warn_log_message ON quota_warn_log (message_key
 CREATE INDEX IF NOT EXISTS quota_warn_log_open ON quota_warn_log (period_start)
     WHERE subject_kind IS NOT NULL AND rearmed_at IS NULL;
 
--- How far each kind of scan has looked: what ended after it is told as past.
+-- How far each kind of scan has looked: what ended after scanned_at is told as past, and rows written by
+-- scanned_xid or a later transaction are looked at again.
 CREATE TABLE quota_warn_scans (
-    scan       text        NOT NULL,
-    scanned_at timestamptz NOT NULL,
+    scan        text        NOT NULL,
+    scanned_at  timestamptz NOT NULL,
+    scanned_xid xid8        NOT NULL,
     CONSTRAINT quota_warn_scans_pkey PRIMARY KEY (scan)
 );
 
