@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 HEADER = (
     "subject",
-    "env",
     "worst",
     "used",
     "cap",
@@ -26,7 +25,7 @@ HEADER = (
     "refused",
     "resets",
 )
-RIGHT = frozenset({3, 4, 5, 7, 8, 9})
+RIGHT = frozenset({2, 3, 4, 6, 7, 8})
 NONE = "-"
 
 
@@ -79,14 +78,18 @@ def as_document(report: StatusReport) -> dict[str, object]:
 
 def _cells(row: StatusRow, zone: ZoneInfo) -> tuple[str, ...]:
     subject = clipped(visible(row.subject))
-    mode = "" if row.enforce == "on" else f" ({row.enforce})"
+    unusual = [
+        word
+        for word, usual in ((row.environment, "production"), (row.enforce, "on"))
+        if word != usual
+    ]
+    mode = f" ({visible(', '.join(unusual))})" if unusual else ""
     bucket = NONE
     if row.bucket_capacity is not None:
         left = row.bucket_capacity if row.bucket_tokens is None else row.bucket_tokens
         bucket = f"{left:.1f}/{row.bucket_capacity:g}"
     return (
         f"{'▪ ' if row.kind == 'department' else ''}{subject}{mode}",
-        row.environment,
         row.dimension or "no caps",
         _amount(row.used, row.dimension),
         _amount(row.cap, row.dimension),

@@ -6,8 +6,13 @@ import asyncio
 import os
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 PROCESS_SECONDS = 300.0
+UNTIL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +54,10 @@ async def quota_worker(dsn: str | None, *arguments: str, **more: str) -> Finishe
     out, err = await asyncio.wait_for(process.communicate(), PROCESS_SECONDS)
     assert process.returncode is not None
     return Finished(process.returncode, out.decode(), err.decode())
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until the condition holds; fails after UNTIL_SECONDS."""
+    async with asyncio.timeout(UNTIL_SECONDS):
+        while not await condition():  # noqa: ASYNC110  what is asked is another process
+            await asyncio.sleep(0.005)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import httpx
 import pytest
+
 from acceptance.model_server import PROMPT_TOKENS, ModelServer, model_server
+from acceptance.program import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -121,13 +123,13 @@ async def test_a_broken_stream_is_charged_for_what_came(dsn: str, conn: Connecti
 
 
 async def test_a_caller_who_hangs_up_is_charged_for_what_came(dsn: str, conn: Connection) -> None:
-    async with model_server(words=500) as model, gateway(dsn, model) as answers:
-        async with aclosing(answers.stream("t", PROMPT, "large")) as pieces:
-            seen = 0
-            async for _ in pieces:
-                seen += 1
-                if seen == 3:
-                    break
+    async with (
+        model_server(words=500) as model,
+        gateway(dsn, model) as answers,
+        aclosing(answers.stream("t", PROMPT, "large")) as pieces,
+    ):
+        for _ in range(3):
+            await anext(pieces)
     row = await the_reservation(conn)
     assert (row["state"], row["charged_out_tokens"]) == ("released", 3)
     await assert_nothing_held(conn)
@@ -139,12 +141,13 @@ async def test_cancellation_in_mid_stream_ends_the_hold_too(dsn: str, conn: Conn
 
         async def consume() -> None:
             async for piece in answers.stream("t", PROMPT, "large"):
-                seen.append(piece)
+                seen.append(piece)  # noqa: PERF401  what came before the cancellation counts
+
+        async def has_five() -> bool:
+            return len(seen) == 5
 
         task = asyncio.create_task(consume())
-        async with asyncio.timeout(10):
-            while len(seen) < 5:
-                await asyncio.sleep(0.01)
+        await until(has_five)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from acceptance.program import quota_worker
 
 if TYPE_CHECKING:
     import asyncpg
+
     from conftest import NewDatabase
 
     Connection = asyncpg.Connection[asyncpg.Record]

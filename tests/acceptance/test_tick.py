@@ -8,12 +8,13 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from acceptance.program import quota_worker, start
 
+from acceptance.program import quota_worker, start, until
 from worker.jobs.registry import job_names
 
 if TYPE_CHECKING:
     import asyncpg
+
     from conftest import Connect
 
     Connection = asyncpg.Connection[asyncpg.Record]
@@ -71,6 +72,36 @@ async def test_hourly_work_runs_once_an_hour_and_each_slot_once_after_a_silence(
         "deliver": (5, 5),
         "roll_month": (3, 3),
     }
+
+
+async def test_months_missed_are_caught_up_and_closed_in_one_tick(
+    dsn: str, conn: Connection
+) -> None:
+    await conn.execute(
+        "INSERT INTO quota_usage (tenant_id, period, completions, input_tokens, output_tokens,"
+        " cost_cents, cost_subcent_nanos)"
+        " SELECT 't' || n % 7, '2026-08-01'::date + n % 121, n, n, 2 * n, n, n"
+        " FROM generate_series(1, 500) AS n ON CONFLICT DO NOTHING"
+    )
+    for _ in range(3):
+        done = await quota_worker(
+            dsn, "run", "roll_month", "--as-of", "2026-11-29T00:00:00Z", "--json"
+        )
+        assert done.code == 0, done.err
+    closed = await conn.fetch(
+        "SELECT month::text, closed_at IS NOT NULL AS closed FROM quota_months ORDER BY 1"
+    )
+    assert [tuple(row) for row in closed] == [
+        ("2026-08-01", True),
+        ("2026-09-01", True),
+        ("2026-10-01", True),
+        ("2026-11-01", False),
+    ]
+    assert json.loads(done.out)["jobs"][0]["months"] == 1
+    nanos = "sum(cost_cents::numeric * 10000000 + cost_subcent_nanos)"
+    assert await conn.fetchval("SELECT sum(cost_nanos) FROM quota_monthly_totals") == (
+        await conn.fetchval(f"SELECT {nanos} FROM quota_usage")
+    )
 
 
 async def test_a_second_tick_leaves_at_once_with_exit_0(dsn: str, conn: Connection) -> None:
@@ -153,12 +184,15 @@ async def test_a_database_that_goes_away_marks_nothing_done(
     await transaction.start()
     await blocker.execute("LOCK TABLE quota_reservations IN ACCESS EXCLUSIVE MODE")
     process = await start(dsn, "tick")
-    async with asyncio.timeout(20):
-        while not await conn.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quota-worker'"
+
+    async def waits() -> bool:
+        found: bool = await conn.fetchval(
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'quota-worker'"
             " AND datname = current_database() AND wait_event_type = 'Lock'"
-        ):
-            await asyncio.sleep(0.05)
+        )
+        return found
+
+    await until(waits)
     await conn.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name = 'quota-worker' AND datname = current_database()"
@@ -175,12 +209,13 @@ async def test_a_database_that_goes_away_marks_nothing_done(
 async def test_sigterm_finishes_the_batch_and_leaves_the_rest(dsn: str, conn: Connection) -> None:
     await overdue_holds(conn, 6000)
     process = await start(dsn, "tick", "--jobs", "reconcile,roll_month", "--json")
-    async with asyncio.timeout(30):
-        while (
-            await conn.fetchval("SELECT count(*) FROM quota_reservations WHERE state = 'expired'")
-            == 0
-        ):
-            await asyncio.sleep(0.005)
+
+    async def has_begun() -> bool:
+        query = "SELECT count(*) > 0 FROM quota_reservations WHERE state = 'expired'"
+        found: bool = await conn.fetchval(query)
+        return found
+
+    await until(has_begun)
     process.send_signal(signal.SIGTERM)
     out, _ = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 0

@@ -18,13 +18,13 @@ from worker.errors import StarterBusyError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
     from worker.models import JobRun
     from worker.postgres.queries import Queries
-    from worker.replay import ReplaySummary
+    from worker.replay import JournalLine
 
 TICK_EVERY = timedelta(minutes=5)
 # A hold lasts ten minutes after its last sign of life; then a tick gives it back.
@@ -36,7 +36,7 @@ CONCURRENCY = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
     parser.add_argument(
-        "--seed", metavar="N", type=int, default=7, help="for lost usage and hang-ups (default 7)"
+        "--seed", metavar="N", type=int, default=50, help="for lost usage and hang-ups (default 50)"
     )
 
 
@@ -57,7 +57,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         own = Deps(Settings(postgres_dsn=server.dsn), environ=deps.environ, assets=deps.assets)
         async with own:
             failed = await _Demo(own, queries, args.seed).play()
-    command = f"QUOTA_WORKER_DATA={home} quota-worker"
+    command = f"QUOTA_WORKER_DATA={home} {_program()}"
     _heading("Look around")
     say(f"   {command} status --json")
     say(f"   {command} replay YOUR_TRACE.csv --tenants 20 --create-tenants")
@@ -73,7 +73,7 @@ class _Demo:
         self._queries = queries
         self._seed = seed
         self._failed = False
-        self._runs: list[JobRun] = []
+        self._downgraded = 0
 
     async def play(self) -> bool:
         """All steps; returns whether a job failed."""
@@ -127,44 +127,67 @@ class _Demo:
             Pace(planned[0].at, None, monotonic_seconds),
             concurrency=CONCURRENCY,
             progress_every=options.progress_every,
+            on_decided=self._decided,
         )
         _heading(f"3  {len(planned)} model calls in seventy minutes, and a tick every five")
         say("   each call is reserved at its estimate, streamed, and settled at its usage; in")
         say(f"   {LOSE_USAGE:.0%} the usage never comes, in {ABORT:.0%} the caller hangs up\n")
         at, end = morning + TICK_EVERY, planned[-1].at
-        before = _reasons(replay.summary)
+        before: dict[str, int] = {}
         while at <= end + TICK_EVERY:  # bounded by the trace's length
             await replay.advance(at)
-            _window_line(at, before, before := _reasons(replay.summary))
-            await self._tick(at)
+            self._tell_window(at, before, before := dict(replay.summary.reasons))
+            self._tell_expired(at, await self._tick(at))
             at += TICK_EVERY
         await replay.advance()
         holds = await pool.fetchval(self._queries["open_holds"])
         _heading(f"4  The traffic is over; {holds} holds wait for usage that will never come")
         at = end + AFTER_TRAFFIC
-        self._runs.clear()
-        await self._tick(at)
+        self._tell_expired(at, await self._tick(at))
+        left = await pool.fetchval(self._queries["open_holds"])
+        say(f"          {left} holds are left: nothing stays blocked by a call that is gone")
+
+    def _decided(self, line: JournalLine) -> None:
+        asked, answered = line.request.ask.model, line.decision.model
+        self._downgraded += line.decision.allowed and answered != asked
+
+    def _tell_window(self, at: datetime, before: dict[str, int], after: dict[str, int]) -> None:
+        fresh = {reason: number - before.get(reason, 0) for reason, number in after.items()}
+        parts = [f"{fresh.pop('ok', 0):3d} admitted"]
+        if self._downgraded:
+            parts.append(f"{self._downgraded} of them with the smaller model")
+        refused = ", ".join(
+            f"{number} {reason}" for reason, number in sorted(fresh.items()) if number
+        )
+        if refused:
+            parts.append(f"refused: {refused}")
+        say(f"   {at:%H:%M}  {'; '.join(parts)}")
+        self._downgraded = 0
+
+    def _tell_expired(self, at: datetime, runs: Sequence[JobRun]) -> None:
         expired = sum(
             number
-            for job_run in self._runs
+            for job_run in runs
             for name, number in job_run.counts.items()
             if name.startswith("expired_")
         )
-        left = await pool.fetchval(self._queries["open_holds"])
-        say(f"   {at:%H:%M}  the tick ended {expired}, charged at their estimates; {left} are left")
+        if expired:
+            holds = "hold" if expired == 1 else "holds"
+            say(f"   {at:%H:%M}      {expired} {holds} ran out without usage: charged as estimated")
 
-    async def _tick(self, at: datetime) -> None:
+    async def _tick(self, at: datetime) -> tuple[JobRun, ...]:
         from worker.commands.tick import tick
         from worker.jobs.registry import JOBS
 
         sys.stdout.flush()  # alerts go to stderr: keep their place among the lines
         report = await tick(
-            self._deps, JOBS, as_of=at, dry_run=False, always=False, on_run=self._runs.append
+            self._deps, JOBS, as_of=at, dry_run=False, always=False, on_run=lambda _job_run: None
         )
         for job_run in report.runs:
             if job_run.outcome == "failed":
                 self._failed = True
                 say(f"   {at:%H:%M}  {job_run.job} failed: {job_run.error}")
+        return report.runs
 
     async def _status(self) -> None:
         from worker.periods import load_zone
@@ -182,15 +205,10 @@ def tiny_trace() -> bytes:
     return files("worker.traces").joinpath("tiny.csv").read_bytes()
 
 
-def _reasons(summary: ReplaySummary) -> dict[str, int]:
-    return dict(summary.reasons)
-
-
-def _window_line(at: datetime, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    fresh = {reason: number - before.get(reason, 0) for reason, number in after.items()}
-    admitted = fresh.pop("ok", 0)
-    refused = ", ".join(f"{number} {reason}" for reason, number in sorted(fresh.items()) if number)
-    say(f"   {at:%H:%M}  {admitted:3d} admitted{'; refused: ' if refused else ''}{refused}")
+def _program() -> str:
+    """How this program was called, so that what is shown can be typed."""
+    called = sys.argv[0]
+    return called if called.endswith("/quota-worker") else "quota-worker"
 
 
 def _heading(text: str) -> None:
