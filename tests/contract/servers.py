@@ -135,6 +135,9 @@ if mode.startswith("exit"):
 if mode == "says-error":
     print("ERROR: no such group")
     sys.exit(0)
+if mode == "leaves-a-child" and os.fork() == 0:
+    time.sleep(15)
+    os._exit(0)
 if mode == "floods":
     print("OK" * 1000000)
     sys.exit(0)

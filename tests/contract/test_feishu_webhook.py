@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -190,3 +191,14 @@ async def test_facts_keep_their_figures(bot: FeishuWebhookNotifier, feishu: Feis
     assert (await bot.send(message(facts), 10)).delivered
     assert "9,223,372,036,854,775,807" in feishu.texts()[0]
     assert json.dumps(feishu.requests[0])
+
+
+async def test_the_libraries_log_no_address(
+    bot: FeishuWebhookNotifier, feishu: FeishuServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    assert (await bot.send(message(), 10)).delivered
+    feishu.answers = [(500, b"")]
+    assert not (await bot.send(message(), 10)).delivered
+    assert feishu.token not in caplog.text
+    assert SECRET not in caplog.text

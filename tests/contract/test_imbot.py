@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -135,6 +136,28 @@ async def test_a_program_that_floods_its_output_can_end(imbot: ImBot, renderer: 
     assert (await notifier_of(imbot, renderer).send(message(), 10)).delivered
 
 
+async def test_a_child_that_lives_on_does_not_hold_the_message_up(
+    imbot: ImBot, renderer: Renderer
+) -> None:
+    imbot.mode("leaves-a-child")
+    answer = await notifier_of(imbot, renderer).send(message(), 10)
+    assert answer.delivered, answer
+
+
+async def test_no_descriptor_is_left_open(imbot: ImBot, renderer: Renderer) -> None:
+    bot = notifier_of(imbot, renderer)
+    await bot.send(message(), 5.0)
+    before = open_descriptors()
+    for mode in ("ok", "exit1", "hang", "gone"):
+        if mode == "gone":
+            imbot.path.unlink()
+        else:
+            imbot.mode(mode)
+        await bot.send(message(), 1.0)
+    await asyncio.sleep(0.1)
+    assert open_descriptors() <= before
+
+
 async def test_a_file_that_may_not_be_run(imbot: ImBot, renderer: Renderer) -> None:
     imbot.path.chmod(0o600)
     answer = await notifier_of(imbot, renderer).send(message(), 10)
@@ -160,3 +183,8 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def open_descriptors() -> int:
+    """How many descriptors this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))

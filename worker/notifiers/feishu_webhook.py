@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -94,6 +95,9 @@ class FeishuWebhookNotifier(BaseNotifier):
         import httpx
 
         if self._client is None:
+            # They log the address of each request, and in it the token.
+            for name in ("httpx", "httpcore"):
+                logging.getLogger(name).setLevel(logging.WARNING)
             # A proxy is for the world outside; the time limit is the base's.
             self._client = httpx.AsyncClient(
                 timeout=None,  # noqa: S113

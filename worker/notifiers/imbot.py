@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 TEXT_MAX_BYTES: Final = 100_000
 OUTPUT_KEPT_BYTES: Final = 4096
 KILL_WAIT_SECONDS: Final = 5.0
+# After the program's end; what it wrote is in the pipe already.
+ANSWER_WAIT_SECONDS: Final = 0.5
 # The bytes of a UTF-8 character after its first.
 _LEAD_BITS: Final = 0xC0
 _CONTINUATION: Final = 0x80
@@ -63,12 +65,38 @@ class ImBotNotifier(BaseNotifier):
             await self._run(safe_argument(text), message.dedupe_key)
 
     async def _run(self, text: str, dedupe_key: str) -> None:
-        arguments = [*self._command, "send", "--group", self._group, "--text", text]
+        # A pipe of our own: a child of the program that lives on and keeps its stdout
+        # must not keep us from seeing that the program itself has ended.
+        reader, writer = os.pipe()
+        stream = asyncio.StreamReader()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *arguments,
+            transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(stream),
+                os.fdopen(reader, "rb", buffering=0),
+            )
+        except BaseException:
+            os.close(writer)
+            raise
+        try:
+            try:
+                process = await self._start(text, dedupe_key, writer)
+            finally:
+                os.close(writer)
+            judge_end(*await _wait_for_end(process, stream))
+        finally:
+            transport.close()
+
+    async def _start(self, text: str, dedupe_key: str, stdout: int) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._command,
+                "send",
+                "--group",
+                self._group,
+                "--text",
+                text,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
+                stdout=stdout,
                 stderr=asyncio.subprocess.DEVNULL,
                 env=self._child_environment(dedupe_key),
                 start_new_session=True,
@@ -82,23 +110,6 @@ class ImBotNotifier(BaseNotifier):
                 FailureCause.COMMAND_FAILED,
                 f"the im-bot command could not be started: {error.strerror}",
             ) from None
-        try:
-            answer = await _read_answer(process)
-            code = await process.wait()
-        finally:
-            await _end(process)
-        if code in _NOT_EXECUTABLE:
-            raise SendFailedError(
-                FailureCause.COMMAND_MISSING, f"the im-bot command can't be run: exit {code}"
-            )
-        if code != 0:
-            raise SendFailedError(
-                FailureCause.COMMAND_FAILED, f"the im-bot command ended with exit {code}"
-            )
-        if answer.lstrip().lower().startswith((b"error", b"fail")):
-            raise SendFailedError(
-                FailureCause.COMMAND_FAILED, "the im-bot command answered with an error, not OK"
-            )
 
     def _child_environment(self, dedupe_key: str) -> dict[str, str]:
         kept = {
@@ -136,14 +147,41 @@ def split_text(text: str, max_bytes: int) -> list[str]:
     return pieces
 
 
-async def _read_answer(process: asyncio.subprocess.Process) -> bytes:
-    """The beginning of stdout; the rest is read and dropped, so that the child can end."""
-    kept = b""
-    if process.stdout is None:
-        return kept
-    while chunk := await process.stdout.read(OUTPUT_KEPT_BYTES):
-        kept = (kept + chunk)[:OUTPUT_KEPT_BYTES]
-    return kept
+def judge_end(code: int, answer: bytes) -> None:
+    """Return when the program said that the message went out, else raise SendFailedError."""
+    if code in _NOT_EXECUTABLE:
+        raise SendFailedError(
+            FailureCause.COMMAND_MISSING, f"the im-bot command can't be run: exit {code}"
+        )
+    if code != 0:
+        raise SendFailedError(
+            FailureCause.COMMAND_FAILED, f"the im-bot command ended with exit {code}"
+        )
+    if answer.lstrip().lower().startswith((b"error", b"fail")):
+        raise SendFailedError(
+            FailureCause.COMMAND_FAILED, "the im-bot command answered with an error, not OK"
+        )
+
+
+async def _wait_for_end(
+    process: asyncio.subprocess.Process, stdout: asyncio.StreamReader
+) -> tuple[int, bytes]:
+    """The exit code and the beginning of stdout. Whatever happens, nothing is left running."""
+    kept = bytearray()
+    reading = asyncio.create_task(_read_answer(stdout, kept))
+    try:
+        code = await process.wait()
+        await asyncio.wait({reading}, timeout=ANSWER_WAIT_SECONDS)
+        return code, bytes(kept)
+    finally:
+        reading.cancel()
+        await _end(process)
+
+
+async def _read_answer(stdout: asyncio.StreamReader, kept: bytearray) -> None:
+    """Keep the beginning; read and drop the rest, so that the program can go on."""
+    while chunk := await stdout.read(OUTPUT_KEPT_BYTES):
+        kept += chunk[: OUTPUT_KEPT_BYTES - len(kept)]
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
