@@ -40,7 +40,8 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
     parser = _Parser(prog=PROGRAM, description="Token quotas that hold, and alerts that arrive.")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks and details")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # with `prog` argparse makes no help formatter, whose imports a cold start would pay for
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, prog=PROGRAM)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         command.add_argument(

@@ -76,7 +76,8 @@ SELECT w.kind, w.subject, w.environment, w.department_id, w.enforce, w.dimension
 
 -- name: status_deployment
 SELECT clock_timestamp() AS at, s.billing_zone, s.currency,
-       (SELECT max(r.ended_at) FROM job_runs r WHERE r.started_at > clock_timestamp() - interval '40 days') AS last_tick_at,
+       (SELECT r.ended_at FROM job_runs r WHERE r.ended_at IS NOT NULL
+         ORDER BY r.started_at DESC LIMIT 1) AS last_tick_at,
        (SELECT COALESCE(array_agg(j.job ORDER BY j.job), '{}')
           FROM (SELECT DISTINCT ON (r.job) r.job, r.outcome FROM job_runs r
                  ORDER BY r.job, r.scheduled_for DESC) AS j
