@@ -44,6 +44,17 @@ class RequestRules(LedgerBase):
     def reserve(
         self, tenant: str, sums: Any, model: str, priority: str, ttl: int | None, skew: int
     ) -> None:
+        self.reserve_one(tenant, sums, model, priority, ttl, skew)
+
+    def reserve_one(
+        self,
+        tenant: str,
+        sums: Any,
+        model: str,
+        priority: str,
+        ttl: int | None = None,
+        skew: int = 0,
+    ) -> None:
         self.ids += 1
         key = (tenant, f"r{self.ids}")
         now = self.now - timedelta(seconds=skew)
@@ -64,6 +75,20 @@ class RequestRules(LedgerBase):
             if enforce == "on":
                 self.check_admission(tenant, now)
 
+    @rule(
+        tenant=tenants,
+        burst=st.lists(st.tuples(amounts, priorities), min_size=2, max_size=6),
+        model=models,
+    )
+    def reserve_several(self, tenant: str, burst: list[Any], model: str) -> None:
+        """Towards caps and thresholds faster than one by one."""
+        for sums, priority in burst:
+            self.reserve_one(tenant, sums, model, priority)
+
+    @rule(tenant=st.sampled_from(["a", "b"]), sums=amounts, priority=priorities)
+    def reserve_in_department(self, tenant: str, sums: Any, priority: str) -> None:
+        self.reserve_one(tenant, sums, "big", priority)
+
     def check_admission(self, tenant: str, now: datetime) -> None:
         """Invariant 5: right after an admission nothing is over its cap."""
         day = day_of(now, self.model.zone)
@@ -73,10 +98,17 @@ class RequestRules(LedgerBase):
             value = amount(used, dimension)
             assert cap is None or value <= cap, reason
 
+    def some_key(self, data: st.DataObject) -> tuple[str, str]:
+        """Any request, every second time one that is still open."""
+        still = [key for key in self.keys if self.model.reservations[key].state == "open"]
+        if still and data.draw(st.booleans(), label="open"):
+            return data.draw(st.sampled_from(still), label="request")
+        return data.draw(st.sampled_from(self.keys), label="request")
+
     @precondition(lambda self: self.keys)
     @rule(data=st.data(), other=st.booleans(), skew=skews)
     def reserve_again(self, data: st.DataObject, other: bool, skew: int) -> None:  # noqa: FBT001
-        key = data.draw(st.sampled_from(self.keys))
+        key = self.some_key(data)
         known = self.model.reservations[key]
         sums = known.estimate.figures
         if other:
@@ -109,7 +141,7 @@ class RequestRules(LedgerBase):
     @precondition(lambda self: self.keys)
     @rule(data=st.data(), sums=amounts, usage_id=usage_ids, kind=st.integers(0, 9))
     def settle(self, data: st.DataObject, sums: Any, usage_id: str | None, kind: int) -> None:
-        key = data.draw(st.sampled_from(self.keys))
+        key = self.some_key(data)
         known = self.model.reservations[key]
         if kind == 0:
             sums, usage_id = (None, None, None), None
@@ -152,7 +184,7 @@ class RequestRules(LedgerBase):
         data=st.data(), sums=st.sampled_from([(0, 0, 0)] * 3 + [(3, 0, 0), (5, 9, 77), (0, 0, 1)])
     )
     def release(self, data: st.DataObject, sums: Any) -> None:
-        key = data.draw(st.sampled_from(self.keys))
+        key = self.some_key(data)
         outcome = self.wait(self.calls.release(*key, sums, now=self.now))
         row = self.wait(self.calls.reservation(*key))
         charged = None
@@ -173,7 +205,7 @@ class RequestRules(LedgerBase):
     @precondition(lambda self: self.keys)
     @rule(data=st.data(), out=tokens, skew=skews)
     def progress(self, data: st.DataObject, out: int, skew: int) -> None:
-        key = data.draw(st.sampled_from(self.keys))
+        key = self.some_key(data)
         now = self.now - timedelta(seconds=skew)
         self.wait(self.calls.progress(*key, out, now=now))
         self.model.progress(*key, out, now)

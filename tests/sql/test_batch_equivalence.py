@@ -1,6 +1,6 @@
 """Random batches decide exactly as the same calls made singly on a cloned database.
 
-QUOTA_WORKER_BATCHES (default 1000) batches over worlds of ten batches each;
+QUOTA_WORKER_BATCHES (default 1000) batches over worlds of twenty batches each;
 QUOTA_WORKER_SEED chooses other ones.
 """
 
@@ -24,7 +24,7 @@ from sql.calls import NOON, Calls
 
 BATCHES = int(os.environ.get("QUOTA_WORKER_BATCHES", "1000"))
 SEED = int(os.environ.get("QUOTA_WORKER_SEED", "20261130"))
-PER_WORLD = 10
+PER_WORLD = 20
 
 
 async def run_world(together: Calls, apart: Calls, number: int) -> None:
@@ -40,7 +40,7 @@ async def run_world(together: Calls, apart: Calls, number: int) -> None:
         now = NOON + timedelta(seconds=step * dice.choice([0, 1, 70]))
         together.now = apart.now = now
         function = dice.choice(["reserve", "reserve", "settle"])
-        size = dice.choice([1, 3, 8, 20])
+        size = dice.choice([1, 2, 4, 7, 12])
         make = reserve_elements if function == "reserve" else settle_elements
         items = make(dice, size)
         call = together.reserve_batch if function == "reserve" else together.settle_batch

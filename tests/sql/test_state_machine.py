@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pytest
 
 LONG = os.environ.get("QUOTA_WORKER_LONG") == "1"
-EXAMPLES = 2000 if LONG else 60
-STEPS = 60 if LONG else 40
+EXAMPLES = 2000 if LONG else 100
+STEPS = 60 if LONG else 50
 
 
 def test_random_operations_hold_the_invariants(
