@@ -39,6 +39,11 @@ bench: $(VENV)/.dev-installed
 
 # A virtual environment keeps absolute paths: one that was copied along with
 # its folder, or whose Python is gone, is made anew.
+VENV_FITS := $(shell grep -qF '$(CURDIR)/$(VENV)' $(BIN)/activate 2>/dev/null && $(BIN)/python -c '' 2>/dev/null && echo yes)
+ifneq ($(VENV_FITS),yes)
+.PHONY: $(VENV)/.made
+endif
+
 $(VENV)/.made:
 	@test -n "$(PYTHON)" || { echo "quota-worker needs Python 3.11 or newer with venv (PYTHON=... chooses one)" >&2; exit 2; }
 	"$(PYTHON)" -m venv --clear $(VENV)

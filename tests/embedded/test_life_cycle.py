@@ -15,12 +15,13 @@ import asyncpg
 import pytest
 
 import worker
-from conftest import chosen_binaries
 from worker.assets import Assets
 from worker.errors import DataFolderError
 from worker.postgres.accounts import Account, default_home
 from worker.postgres.binaries import find_binaries, may_run
 from worker.postgres.embedded import EmbeddedServer
+
+from conftest import chosen_binaries
 
 IS_ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root can run a server as another user")
@@ -191,6 +192,8 @@ def test_default_home() -> None:
     expected = Path("~/.local/state/quota-worker").expanduser()
     assert default_home({"XDG_STATE_HOME": "not/absolute"}) == expected
     assert default_home({}) == expected
+    with pytest.raises(DataFolderError, match="set QUOTA_WORKER_DATA"):
+        default_home({"QUOTA_WORKER_DATA": "~no-such-user/data"})
 
 
 @needs_root

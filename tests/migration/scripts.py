@@ -8,9 +8,10 @@ from pathlib import Path
 
 import asyncpg
 
-from conftest import chosen_binaries
 from worker.assets import Assets
 from worker.postgres.migrate import MigrateResult, Migrator
+
+from conftest import chosen_binaries
 
 TUTORIAL = (Path(__file__).parent / "tutorial.sql").read_text(encoding="utf-8")
 

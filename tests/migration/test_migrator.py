@@ -8,12 +8,13 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from scripts import SmallAssets, catalog, migrate, psql, run_sql, value
 
-from conftest import chosen_binaries
 from worker import errors
 from worker.postgres.embedded import EmbeddedServer
 from worker.postgres.migrate import print_script
+
+from conftest import chosen_binaries
+from scripts import SmallAssets, catalog, migrate, psql, run_sql, value
 
 
 @pytest.fixture

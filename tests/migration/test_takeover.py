@@ -6,10 +6,11 @@ import asyncio
 
 import asyncpg
 import pytest
-from scripts import TUTORIAL, catalog, migrate, run_sql, value
 
 from worker.assets import Assets
 from worker.postgres.migrate import print_script
+
+from scripts import TUTORIAL, catalog, migrate, run_sql, value
 
 OLD_COLUMNS = {
     "rate_buckets": "tenant_id, tokens, capacity, refill_rate, last_refill_at",

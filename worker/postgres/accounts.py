@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worker.errors import EmbeddedServerError
+from worker.errors import DataFolderError, EmbeddedServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,12 +36,20 @@ class Account:
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
-    """QUOTA_WORKER_DATA, else `quota-worker` below XDG_STATE_HOME or ~/.local/state."""
+    """QUOTA_WORKER_DATA, else `quota-worker` below XDG_STATE_HOME or ~/.local/state.
+
+    Raises DataFolderError for a user without a home.
+    """
     chosen = environ.get("QUOTA_WORKER_DATA")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
     state = environ.get("XDG_STATE_HOME") or ""
-    base = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    try:
+        if chosen:
+            return Path(chosen).expanduser().absolute()
+        base = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    except RuntimeError:
+        raise DataFolderError(
+            "no home for the embedded server's data: set QUOTA_WORKER_DATA or POSTGRES_DSN"
+        ) from None
     return base / "quota-worker"
 
 
