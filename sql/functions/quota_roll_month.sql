@@ -29,6 +29,9 @@ AS $$
 DECLARE
     v_now        timestamptz;
     v_next       date := (p_month + interval '1 month')::date;
+    -- the month's instants with a day to spare on either side
+    v_from       timestamptz := quota_day_start(p_month - 1);
+    v_until      timestamptz := quota_day_start((p_month + interval '1 month')::date + 1);
     v_closed_at  timestamptz;
     v_closing    boolean;
 BEGIN
@@ -65,11 +68,12 @@ BEGIN
           FROM days d
           LEFT JOIN tenant_limits t ON t.tenant_id = d.tenant_id
          GROUP BY d.tenant_id
-    ), apart AS (
+    ), apart AS MATERIALIZED (
+        -- The limits are joined by key while the reservations are read, not tenant_month:
+        -- fresh tables have no statistics, and a nested loop over a CTE would be quadratic.
         SELECT r.tenant_id, COALESCE(r.department_id, '') AS department_id, r.environment,
-               m.department_id = COALESCE(r.department_id, '')
-                   AND m.environment = r.environment AS home,
-               m.peak_day,
+               COALESCE(l.department_id, '') = COALESCE(r.department_id, '')
+                   AND COALESCE(l.environment, 'production') = r.environment AS home,
                count(*) FILTER (WHERE r.completion_counted) AS completions,
                sum(CASE WHEN r.state = 'open' THEN r.estimated_in_tokens
                         ELSE r.charged_in_tokens END) AS input_tokens,
@@ -83,16 +87,15 @@ BEGIN
                COALESCE(sum(r.charged_cost_nanos)
                    FILTER (WHERE r.state = 'expired' AND NOT r.late), 0) AS stale_cost_nanos
           FROM quota_reservations r
-          JOIN tenant_month m ON m.tenant_id = r.tenant_id
+          LEFT JOIN tenant_limits l ON l.tenant_id = r.tenant_id
          WHERE r.period >= p_month AND r.period < v_next
-           -- implied by period; said for the block-range index, with a day to spare
-           AND r.admitted_at >= quota_day_start(p_month - 1)
-           AND r.admitted_at < quota_day_start(v_next + 1)
+           -- implied by period; said for the block-range index
+           AND r.admitted_at >= v_from AND r.admitted_at < v_until
            AND ((r.state = 'expired' AND NOT r.late)
-                OR m.department_id <> COALESCE(r.department_id, '')
-                OR m.environment <> r.environment)
+                OR COALESCE(l.department_id, '') <> COALESCE(r.department_id, '')
+                OR COALESCE(l.environment, 'production') <> r.environment)
          GROUP BY r.tenant_id, COALESCE(r.department_id, ''), r.environment,
-                  m.department_id, m.environment, m.peak_day
+                  COALESCE(l.department_id, ''), COALESCE(l.environment, 'production')
     ), moved AS (
         SELECT a.tenant_id, sum(a.completions) AS completions,
                sum(a.input_tokens) AS input_tokens, sum(a.output_tokens) AS output_tokens,
@@ -111,8 +114,10 @@ BEGIN
           LEFT JOIN apart h ON h.tenant_id = m.tenant_id AND h.home
         UNION ALL
         SELECT a.tenant_id, a.department_id, a.environment, a.completions, a.input_tokens,
-               a.output_tokens, a.cost_nanos, a.stale_count, a.stale_cost_nanos, a.peak_day
-          FROM apart a WHERE NOT a.home
+               a.output_tokens, a.cost_nanos, a.stale_count, a.stale_cost_nanos, m.peak_day
+          FROM apart a
+          JOIN tenant_month m ON m.tenant_id = a.tenant_id
+         WHERE NOT a.home
     ), gone AS (
         DELETE FROM quota_monthly_totals q
          WHERE q.month = p_month
