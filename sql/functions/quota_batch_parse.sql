@@ -42,7 +42,6 @@ $$;
 
 CREATE OR REPLACE FUNCTION quota_requests_parse(p_requests jsonb) RETURNS quota_request[]
 LANGUAGE sql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
     SELECT array_agg((q.ordinal, coalesce(q.fault,
                quota_request_fault(q.tenant, q.request_id, q.in_tokens, q.out_tokens, q.cost_nanos),
@@ -63,7 +62,6 @@ $$;
 
 CREATE OR REPLACE FUNCTION quota_usages_parse(p_usages jsonb) RETURNS quota_usage_report[]
 LANGUAGE sql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
     SELECT array_agg((q.ordinal, coalesce(q.fault,
                quota_usage_fault(q.tenant, q.request_id, q.in_tokens, q.out_tokens, q.cost_nanos, q.usage_id, q.model, q.cached)),

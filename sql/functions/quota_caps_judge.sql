@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION quota_caps_judge(
     OUT reason text, OUT limit_name text, OUT limit_value bigint, OUT limit_used bigint, OUT resets_on date
 ) RETURNS SETOF record
 LANGUAGE sql STABLE ROWS 1
-SET search_path FROM CURRENT
 AS $$
     WITH used AS (
         SELECT u.period = p_day AS today,

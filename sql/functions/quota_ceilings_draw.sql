@@ -4,7 +4,6 @@
 -- The caller holds the tenant's lock. A day whose ceilings hold is left alone.
 CREATE OR REPLACE FUNCTION quota_ceilings_draw(p_limits tenant_limits, p_day date) RETURNS void
 LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
 AS $$
     UPDATE quota_usage u SET
         ceiling_completions   = least(l.daily_completions, l.monthly_completions - o.completions, f.far),

@@ -21,7 +21,6 @@ CREATE OR REPLACE FUNCTION quota_department_standing(
     OUT downgrade_from text[], OUT downgrade_model text, OUT allowed_models text[]
 ) RETURNS record
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_topup_tokens numeric;
@@ -71,7 +70,6 @@ AS $$ SELECT coalesce(p_tokens * 100 >= p_budget_tokens * p_pct, false)
 -- Locks all slots of a month, in order, making them first where the month is new.
 CREATE OR REPLACE FUNCTION quota_department_lock(p_department text, p_environment text, p_month date) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
     PERFORM FROM quota_department_slots s
@@ -94,7 +92,6 @@ CREATE OR REPLACE FUNCTION quota_department_band(
     p_department text, p_environment text, p_month date, p_now timestamptz
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     d         record;
@@ -145,7 +142,6 @@ CREATE OR REPLACE FUNCTION quota_slot_admit(
     p_tokens bigint, p_cost_nanos bigint, p_hold boolean
 ) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
     UPDATE quota_department_slots s SET
@@ -174,7 +170,6 @@ CREATE OR REPLACE FUNCTION quota_department_book(
     p_tokens bigint, p_cost_nanos bigint, p_held_tokens bigint, p_held_cost_nanos bigint
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_slot smallint := pg_backend_pid() & 15;
@@ -208,7 +203,6 @@ CREATE OR REPLACE FUNCTION quota_slot_add(
     p_tokens bigint, p_cost_nanos bigint, p_held_tokens bigint, p_held_cost_nanos bigint
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
     UPDATE quota_department_slots s SET

@@ -2,7 +2,6 @@
 -- (max_locks_per_transaction) can't be filled by wide batches side by side.
 CREATE OR REPLACE FUNCTION quota_lock_tenants(p_tenants text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_keys bigint[] := ARRAY(SELECT DISTINCT hashtextextended(t, 1) AS k FROM unnest(p_tenants) t ORDER BY k);
@@ -21,7 +20,6 @@ END $$;
 -- Returns the tenants locked. So one stuck tenant doesn't hold up the expiry of the others.
 CREATE OR REPLACE FUNCTION quota_lock_free_tenants(p_tenants text[]) RETURNS text[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_tenants text[] := ARRAY(SELECT DISTINCT ON (hashtextextended(t, 1), t) t FROM unnest(p_tenants) t

@@ -4,20 +4,29 @@
 -- After a crash of the server at most the last second of a storm is missing.
 CREATE OR REPLACE FUNCTION quota_refusal_count(p_tenant text, p_period date, p_reason text, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_counter regclass;
     v_value   bigint;
     v_last    timestamptz;
+    v_key     text := concat(p_period, ' ', p_reason, ' ', p_tenant);
     c_storm   CONSTANT int := 10;
 BEGIN
+    -- In a storm this session knows the counter from its last look, at most a second ago.
+    IF current_setting('quota.counted', true) = v_key
+       AND current_setting('quota.counted_until', true)::double precision > date_part('epoch', clock_timestamp()) THEN
+        v_value := nextval(('quota_refusal_counter_' || current_setting('quota.counter', true))::regclass);
+        RETURN;
+    END IF;
+
     SELECT c.counter, c.last_at INTO v_counter, v_last
     FROM quota_refusal_counts c
     WHERE c.tenant_id = p_tenant AND c.period = p_period AND c.reason = p_reason;
 
     IF v_counter IS NOT NULL THEN
-        PERFORM nextval(v_counter);
+        v_value := nextval(v_counter);
+        PERFORM set_config('quota.counted', v_key, false), set_config('quota.counter', right(v_counter::text, 2), false),
+                set_config('quota.counted_until', (date_part('epoch', clock_timestamp()) + 1)::text, false);
         IF abs(date_part('epoch', p_now - v_last)) < 1 THEN
             RETURN;
         END IF;
@@ -49,7 +58,6 @@ END $$;
 -- means that the server crashed and the sequence began anew.
 CREATE OR REPLACE FUNCTION quota_refusal_flush(p_tenant text, p_period date, p_reason text, p_now timestamptz) RETURNS void
 LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
 AS $$
     UPDATE quota_refusal_counts c SET
         counted      = c.counted + v.value - CASE WHEN v.value < c.counter_base THEN 0 ELSE c.counter_base END,
@@ -72,7 +80,6 @@ $$;
 -- Gives a storm a free counter, if one is left. One taker at a time; others go on counting by rows meanwhile.
 CREATE OR REPLACE FUNCTION quota_refusal_counter_take(p_tenant text, p_period date, p_reason text) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_counter regclass;

@@ -56,6 +56,5 @@ END $$;
 -- The cost of what a stream reported so far: the estimate's, in proportion to input + streamed, rounded up.
 CREATE OR REPLACE FUNCTION quota_partial_cost(r quota_reservations) RETURNS bigint
 LANGUAGE sql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$ SELECT quota_cost_share(r.estimated_cost_nanos, r.estimated_in_tokens::numeric + r.progress_out_tokens,
                               r.estimated_in_tokens::numeric + r.estimated_out_tokens) $$;

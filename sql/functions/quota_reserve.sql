@@ -22,6 +22,12 @@ SET lock_timeout = '2s'
 AS $$
 DECLARE
     v_ids   text := concat(p_request_id, p_model, p_app, p_api_key, p_end_user);
+    -- Are the arguments surely fine? Words for what is wrong are looked for later, if something is. A tenant that
+    -- matches a row below is known, and its id was looked at when it was first admitted today.
+    v_plain boolean := coalesce(
+        (p_in_tokens | p_out_tokens) BETWEEN 0 AND 500000000000 AND p_cost_nanos BETWEEN 0 AND 1000000000000000
+        AND p_request_id <> '' AND octet_length(v_ids) <= 200 AND v_ids !~ '[\x01-\x1f\x7f-\x9f]'
+        AND p_priority IN ('normal', 'high', 'low') AND p_ttl_seconds IS NULL, false);
     v_slot  smallint := pg_backend_pid() & 15;
     v_fault text;
     v_now   timestamptz;
@@ -35,6 +41,19 @@ BEGIN
     IF p_tenant IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_reserve: tenant id is empty';
     END IF;
+    -- Only a hint, this session's own: after a refusal the next call of the same tenant is likely refused, too.
+    IF v_plain AND current_setting('quota.refused', true) = p_tenant THEN
+        SELECT f.* INTO reason, tier, limit_name, limit_value, limit_used, resets_at, retry_after_seconds
+        FROM quota_refuse_short(p_tenant, p_request_id, p_in_tokens, p_out_tokens, p_cost_nanos,
+                                coalesce(p_now, clock_timestamp())) f;
+        IF reason IS NOT NULL THEN
+            allowed := false;
+            replayed := false;
+            model := p_model;
+            RETURN;
+        END IF;
+        PERFORM set_config('quota.refused', '', false);
+    END IF;
     IF pg_advisory_xact_lock(hashtextextended(p_tenant, 1)) IS NULL THEN NULL; END IF;
     v_now := coalesce(p_now, clock_timestamp());
     v_day := (v_now AT TIME ZONE quota_zone())::date;
@@ -42,11 +61,7 @@ BEGIN
 
     <<short>>
     BEGIN
-        -- Are the arguments surely fine? Words for what is wrong are looked for later, if something is.
-        -- A tenant that matches a row below is known, and was looked at when it was first admitted today.
-        EXIT short WHEN ((p_in_tokens | p_out_tokens) BETWEEN 0 AND 500000000000 AND p_cost_nanos BETWEEN 0 AND 1000000000000000
-                         AND p_request_id <> '' AND octet_length(v_ids) <= 200 AND v_ids !~ '[\x01-\x1f\x7f-\x9f]'
-                         AND p_priority IN ('normal', 'high', 'low') AND p_ttl_seconds IS NULL) IS NOT TRUE;
+        EXIT short WHEN NOT v_plain;
         UPDATE quota_usage u SET
             completions          = u.completions + 1,
             input_tokens         = u.input_tokens + p_in_tokens,

@@ -68,7 +68,6 @@ END $$;
 -- departments' slots are booked already. All slots of the other departments are locked, in order.
 CREATE OR REPLACE FUNCTION quota_batch_fit(p_requests quota_request[], p_now timestamptz) RETURNS text[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_day     date := quota_day(p_now);
@@ -157,7 +156,6 @@ CREATE OR REPLACE FUNCTION quota_batch_book_departments(
     p_month date, p_slot smallint, p_now timestamptz
 ) RETURNS text[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_slow text[] := '{}';
@@ -186,7 +184,6 @@ END $$;
 CREATE OR REPLACE FUNCTION quota_batch_charge(p_requests quota_request[], p_fit text[], p_now timestamptz)
 RETURNS quota_answer[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_day     date := quota_day(p_now);

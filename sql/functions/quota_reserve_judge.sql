@@ -11,7 +11,6 @@ CREATE OR REPLACE FUNCTION quota_reserve_judge(
     OUT limit_used bigint, OUT resets_at timestamptz, OUT retry_after_seconds numeric
 ) RETURNS record
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     l        tenant_limits;
@@ -90,14 +89,8 @@ BEGIN
                 limit_used := k.limit_used;
                 resets_at := quota_day_start(k.resets_on);
             ELSIF v_tokens < 1 - 1e-9 THEN
-                reason := 'rate_limited';
-                limit_name := 'bucket_capacity';
-                limit_value := floor(least(l.bucket_capacity, 9e18));
-                limit_used := ceil(least(l.bucket_capacity - v_tokens, 9e18));
-                IF l.bucket_refill_per_sec > 0 AND l.bucket_capacity >= 1 THEN
-                    retry_after_seconds := ceil((least((1 - v_tokens) / l.bucket_refill_per_sec, 1e9)) * 1e6)::numeric / 1000000;
-                    resets_at := v_at + retry_after_seconds::double precision * interval '1 second';
-                END IF;
+                SELECT * INTO reason, limit_name, limit_value, limit_used, resets_at, retry_after_seconds
+                FROM quota_bucket_refusal(l.bucket_capacity, l.bucket_refill_per_sec, v_tokens, v_at, p_now);
             END IF;
         END IF;
 
@@ -111,6 +104,7 @@ BEGIN
                 END IF;
                 model := p_model;
                 PERFORM quota_refusal_count(p_tenant, v_day, reason, p_now);
+                PERFORM set_config('quota.refused', p_tenant, false);
                 RETURN;
             END IF;
             observed_reason := reason;
@@ -168,7 +162,6 @@ CREATE OR REPLACE FUNCTION quota_department_judge(
     OUT reason text, OUT limit_name text, OUT limit_value bigint, OUT limit_used bigint, OUT resets_at timestamptz
 ) RETURNS record
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_by_cost boolean;
@@ -209,7 +202,6 @@ END $$;
 -- The language for a tenant: its own, its department's, the deployment's.
 CREATE OR REPLACE FUNCTION quota_locale(p_locale text, p_department text) RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
     SELECT coalesce(p_locale, (SELECT e.locale FROM departments e WHERE e.department_id = p_department), g.locale)
     FROM quota_settings g
@@ -220,7 +212,6 @@ CREATE OR REPLACE FUNCTION quota_bucket_put(
     p_tenant text, p_day date, p_live date, p_tokens double precision, p_at timestamptz
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
     UPDATE quota_usage u SET bucket_tokens = p_tokens, bucket_at = p_at

@@ -6,7 +6,6 @@ CREATE OR REPLACE FUNCTION quota_settle_judge(
     OUT outcome text, OUT in_tokens bigint, OUT out_tokens bigint, OUT cost_nanos bigint
 ) RETURNS record
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     r         quota_reservations;
@@ -110,7 +109,6 @@ CREATE OR REPLACE FUNCTION quota_reservation_post(
     p_count boolean, p_now timestamptz
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_open boolean := r.state = 'open';
@@ -143,7 +141,6 @@ CREATE OR REPLACE FUNCTION quota_settle_unreserved(
     OUT outcome text, OUT in_tokens bigint, OUT out_tokens bigint, OUT cost_nanos bigint
 ) RETURNS record
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_dept text;

@@ -8,7 +8,6 @@ CREATE OR REPLACE FUNCTION quota_usage_add(
     p_held_in_tokens bigint, p_held_out_tokens bigint, p_held_cost_nanos bigint, p_legacy boolean
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
     v_later boolean;
