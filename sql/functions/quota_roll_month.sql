@@ -53,21 +53,25 @@ BEGIN
                          WHERE r.state = 'open' AND r.period >= p_month AND r.period < v_next);
 
     WITH days AS (
-        SELECT u.tenant_id, u.period, u.completions, u.input_tokens, u.output_tokens,
-               u.cost_cents::numeric * 10000000 + u.cost_subcent_nanos AS cost_nanos
+        SELECT u.tenant_id,
+               sum(u.completions) AS completions, sum(u.input_tokens) AS input_tokens,
+               sum(u.output_tokens) AS output_tokens,
+               -- sums of bigint are exact (numeric): multiplied once, not per row
+               sum(u.cost_cents) * 10000000 + sum(u.cost_subcent_nanos) AS cost_nanos,
+               -- tokens and day in one number, so that a maximum does without a sort:
+               -- the greatest tokens win, then the earliest day of the month
+               max((GREATEST(u.input_tokens, 0)::numeric + GREATEST(u.output_tokens, 0)) * 32
+                   + (31 - (u.period - p_month))) AS peak
           FROM quota_usage u
          WHERE u.period >= p_month AND u.period < v_next
-    ), tenant_month AS (
-        SELECT d.tenant_id,
-               sum(d.completions) AS completions, sum(d.input_tokens) AS input_tokens,
-               sum(d.output_tokens) AS output_tokens, sum(d.cost_nanos) AS cost_nanos,
-               (array_agg(d.period ORDER BY d.input_tokens::numeric + d.output_tokens DESC,
-                                            d.period))[1] AS peak_day,
-               COALESCE(min(t.department_id), '') AS department_id,
-               COALESCE(min(t.environment), 'production') AS environment
+         GROUP BY u.tenant_id
+    ), tenant_month AS MATERIALIZED (
+        SELECT d.tenant_id, d.completions, d.input_tokens, d.output_tokens, d.cost_nanos,
+               p_month + (31 - (d.peak % 32)::integer) AS peak_day,
+               COALESCE(l.department_id, '') AS department_id,
+               COALESCE(l.environment, 'production') AS environment
           FROM days d
-          LEFT JOIN tenant_limits t ON t.tenant_id = d.tenant_id
-         GROUP BY d.tenant_id
+          LEFT JOIN tenant_limits l ON l.tenant_id = d.tenant_id
     ), apart AS MATERIALIZED (
         -- The limits are joined by key while the reservations are read, not tenant_month:
         -- fresh tables have no statistics, and a nested loop over a CTE would be quadratic.

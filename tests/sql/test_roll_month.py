@@ -216,3 +216,20 @@ async def test_no_first_of_a_month_is_refused(conn: Connection) -> None:
             await conn.fetch("SELECT * FROM quota_roll_month($1)", month)
         assert caught.value.sqlstate == "QW002"
     assert await conn.fetchval("SELECT count(*) FROM quota_months") == 0
+
+
+async def test_the_peak_day_has_the_most_tokens_and_is_the_earliest_of_equals(
+    conn: Connection,
+) -> None:
+    await conn.execute(
+        "INSERT INTO quota_usage (tenant_id, period, input_tokens, output_tokens) VALUES"
+        " ('first', '2026-11-01', 9, 0), ('first', '2026-11-30', 0, 8),"
+        " ('last', '2026-11-01', 3, 3), ('last', '2026-11-30', 0, 7),"
+        " ('equal', '2026-11-29', 7, 0), ('equal', '2026-11-09', 3, 4),"
+        " ('below', '2026-11-05', -9, 0), ('below', '2026-11-06', 0, 0)"
+    )
+    await roll(conn, NOVEMBER, IN_NOVEMBER)
+    rows = await conn.fetch(
+        "SELECT tenant_id, extract(day FROM peak_day)::int FROM quota_monthly_totals"
+    )
+    assert dict(map(tuple, rows)) == {"first": 1, "last": 30, "equal": 9, "below": 5}
