@@ -81,15 +81,16 @@ def through(bouncer: Path, dsn: str) -> str:
 
 
 async def test_the_premise_plain_asyncpg_breaks(bouncer: Path, dsn: str) -> None:
-    """Without our settings the same calls fail: the test below tests something."""
-    pool = await asyncpg.create_pool(through(bouncer, dsn), min_size=6, max_size=6)
-    try:
-        answers = await asyncio.gather(
-            *(pool.fetchval("SELECT $1::int", n) for n in range(60)), return_exceptions=True
-        )
-    finally:
-        pool.terminate()
-    assert any(isinstance(answer, asyncpg.PostgresError) for answer in answers)
+    """Without our settings a kept statement is looked for on another server connection."""
+    first = await asyncpg.connect(through(bouncer, dsn))
+    second = await asyncpg.connect(through(bouncer, dsn))
+    assert await first.fetchval("SELECT $1::int", 1) == 1
+    async with second.transaction():
+        await second.execute("SELECT 1")  # holds the connection that has the statement
+        with pytest.raises(asyncpg.InvalidSQLStatementNameError):
+            await first.fetchval("SELECT $1::int", 2)
+    for connection in (first, second):
+        connection.terminate()
 
 
 async def test_migrate_reserve_and_settle(bouncer: Path, new_database) -> None:

@@ -69,7 +69,10 @@ def translate(error: BaseException) -> errors.QuotaWorkerError | None:
         found = errors.DatabaseUnreachableError
         return found(_advised(text or "no answer in time", found))
     if type(error).__module__.startswith("asyncpg"):
-        if "connection" in text and ("closed" in text or "released" in text):
+        # InternalClientError: the driver's word for a connection that broke in mid-call.
+        if type(error).__name__ == "InternalClientError" or (
+            "connection" in text and ("closed" in text or "released" in text)
+        ):
             return errors.DatabaseUnreachableError(f"the database connection was lost: {text}")
         return errors.ConfigurationError(f"POSTGRES_DSN or a call is wrong: {text}")
     return None
