@@ -15,14 +15,15 @@ CREATE TABLE IF NOT EXISTS quota_settings (
 INSERT INTO quota_settings (singleton) VALUES (true) ON CONFLICT DO NOTHING;
 
 -- quota_zone(), the zone as a constant that the planner folds away (joining the row costs 9 % of a reservation).
--- The row stays the source: whoever changes it renews the function, in the same transaction.
+-- STABLE, so that it is inlined, with a dependency that makes cached plans anew when it changes; as IMMUTABLE it
+-- would be folded without one. The row stays the source: whoever changes it renews the function with it.
 CREATE FUNCTION quota_settings_zone() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     PERFORM now() AT TIME ZONE NEW.billing_zone;     -- an unknown zone is refused here
-    EXECUTE format('CREATE OR REPLACE FUNCTION quota_zone() RETURNS text LANGUAGE sql IMMUTABLE AS %L',
+    EXECUTE format('CREATE OR REPLACE FUNCTION quota_zone() RETURNS text LANGUAGE sql STABLE AS %L',
                    format('SELECT %L::text', NEW.billing_zone));
     RETURN NULL;
 END $$;
