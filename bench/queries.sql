@@ -1,0 +1,43 @@
+-- name: load
+SELECT bench.load($1, $2, $3, $4)
+
+-- name: settings
+SELECT s.name, current_setting(s.name) AS value
+FROM pg_settings s
+WHERE s.name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method', 'shared_buffers',
+                 'max_wal_size', 'checkpoint_timeout', 'autovacuum', 'server_version')
+ORDER BY s.name
+
+-- name: reservations
+SELECT count(*) FROM quota_reservations r
+
+-- name: settled
+SELECT count(*) FROM quota_reservations r WHERE r.state = 'settled'
+
+-- name: refusals
+SELECT coalesce(sum(f.count), 0)::bigint FROM quota_refusals f
+
+-- name: two_table_calls
+SELECT sum(u.completions)::bigint FROM bench.usage u
+
+-- name: floor_calls
+SELECT sum(f.used)::bigint FROM bench.floor f
+
+-- name: department_tiers
+SELECT coalesce(string_agg(DISTINCT v.tier, ', '), 'none') FROM v_department_status v
+
+-- name: next_transaction_id
+SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+
+-- name: table_sizes
+SELECT c.oid::regclass::text AS name, pg_total_relation_size(c.oid) AS bytes
+FROM pg_class c
+WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
+ORDER BY 1
+
+-- name: table_updates
+SELECT t.relname AS name, t.n_tup_upd AS updates, t.n_tup_hot_upd AS hot_updates, t.n_dead_tup AS dead,
+       t.n_live_tup AS live, t.autovacuum_count AS vacuums, pg_total_relation_size(t.relid) AS bytes
+FROM pg_stat_user_tables t
+WHERE t.schemaname = 'public' AND t.relname IN ('quota_usage', 'quota_department_slots', 'quota_reservations')
+ORDER BY t.relname

@@ -1,0 +1,8 @@
+\set h random(1, 4)
+\set t random(:first, :last)
+\if :h = 1
+\set t 1
+\endif
+\set r random(1, 9000000000000000000)
+SELECT * FROM quota_reserve('tenant-' || :t, 'r-' || :r, 500, 200, 1500000, 'large', 'chat', 'key-7', 'user-7');
+SELECT * FROM quota_settle('tenant-' || :t, 'r-' || :r, 480, 150, 1300000, 'u-' || :r, 'large', 100);

@@ -1,0 +1,119 @@
+"""A tick with nothing to do against the least a program with asyncpg can do, as whole processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.cluster import tell
+from bench.pgbench import PgbenchError
+from bench.results import Row, ratio_row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.measures import Bench
+
+CALL_SECONDS = 300
+SETTLING_TICKS = 5
+RATIO_MAX = 1.6
+PEAK_MEBIBYTES_MAX = 80
+_LEAST = """
+import asyncio, os
+import asyncpg
+async def main():
+    connection = await asyncpg.connect(os.environ["POSTGRES_DSN"])
+    await connection.fetchval("SELECT 1")
+    await connection.close()
+asyncio.run(main())
+"""
+
+
+def tick(bench: Bench) -> list[Row]:
+    """Started alternately; peak memory is the tick's own, of its biggest run."""
+    database = bench.cluster.clone()
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "HOME": os.environ.get("HOME", "/"),
+        "POSTGRES_DSN": bench.cluster.server.dsn_of(database),
+    }
+    command = [*_program(), "tick"]
+    least = [sys.executable, "-c", _LEAST]
+    _settle(command, environment)
+    for warm_up in (command, least):
+        _run(warm_up, environment)
+    rounds: list[tuple[float, float]] = []
+    peak_kibibytes = 0
+    for number in range(bench.options.tick_runs):
+        order = (command, least) if number % 2 == 0 else (least, command)
+        milliseconds: dict[int, float] = {}
+        for child in order:
+            milliseconds[id(child)], kibibytes = _run(child, environment)
+            if child is command:
+                peak_kibibytes = max(peak_kibibytes, kibibytes)
+        rounds.append((milliseconds[id(command)], milliseconds[id(least)]))
+    tell("  " + ", ".join(f"{ours:.0f}/{theirs:.0f} ms" for ours, theirs in rounds))
+    bench.cluster.drop(database)
+    return [
+        ratio_row(
+            "tick",
+            "tick with nothing to do / import asyncpg, connect, query",
+            rounds,
+            target=RATIO_MAX,
+            at_most=True,
+            unit=" ms",
+        ),
+        Row(
+            "tick",
+            "peak memory of the tick, MiB",
+            peak_kibibytes / 1024,
+            target=PEAK_MEBIBYTES_MAX,
+            at_most=True,
+        ),
+    ]
+
+
+def _program() -> list[str]:
+    script = Path(sys.executable).with_name("quota-worker")
+    return [str(script)] if script.is_file() else [sys.executable, "-m", "worker"]
+
+
+def _settle(command: Sequence[str], environment: dict[str, str]) -> None:
+    """Tick until a tick finds nothing to do. Raises PgbenchError if that doesn't happen."""
+    jobs: list[dict[str, object]] = []
+    for _ in range(SETTLING_TICKS):
+        done = subprocess.run(
+            [*command, "--json"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=CALL_SECONDS,
+        )
+        if done.returncode != 0:
+            raise PgbenchError(f"tick: exit {done.returncode}: {done.stderr.strip()[-300:]}")
+        jobs = json.loads(done.stdout)["jobs"]
+        counts = [v for job in jobs for k, v in job.items() if k not in {"job", "seconds"}]
+        if not any(isinstance(count, int) and count for count in counts):
+            return
+    raise PgbenchError(f"tick: always something to do: {jobs}")
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> tuple[float, int]:
+    """Wall milliseconds of the whole process, and its peak resident kibibytes."""
+    begin = time.perf_counter()
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as child:
+        _, status, usage = os.wait4(child.pid, 0)
+        milliseconds = (time.perf_counter() - begin) * 1000
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        raise PgbenchError(f"{Path(command[0]).name}: exit {child.returncode}")
+    # Linux tells kibibytes, macOS bytes.
+    return milliseconds, usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1)
