@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from contract.samples import tenant_facts
@@ -88,16 +89,25 @@ async def run_deliver(
 async def start_deliver(
     dsn: str, environ: dict[str, str], now: datetime = NOW
 ) -> asyncio.subprocess.Process:
-    """One run of the job as the program that operators start."""
+    """One run in a process of its own, beside others: without the tick's lease."""
+    return await _start([__file__, dsn, now.isoformat()], environ)
+
+
+async def start_command(
+    dsn: str, environ: dict[str, str], now: datetime = NOW
+) -> asyncio.subprocess.Process:
+    """One run as the command that operators start."""
+    arguments = ["-m", "worker", "run", "deliver", "--as-of", now.isoformat()]
+    return await _start(arguments, {**environ, "POSTGRES_DSN": dsn})
+
+
+async def _start(arguments: list[str], environ: dict[str, str]) -> asyncio.subprocess.Process:
+    root = Path(__file__).parents[2]
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "worker",
-        "run",
-        "deliver",
-        "--as-of",
-        now.isoformat(),
-        env={**os.environ, "POSTGRES_DSN": dsn, **environ},
+        *arguments,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}", **environ},
         stderr=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
@@ -106,3 +116,7 @@ async def start_deliver(
 
 def later(**delta: float) -> datetime:
     return NOW + timedelta(**delta)
+
+
+if __name__ == "__main__":
+    asyncio.run(run_deliver(sys.argv[1], dict(os.environ), datetime.fromisoformat(sys.argv[2])))

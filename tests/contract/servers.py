@@ -126,7 +126,7 @@ import json, os, sys, time
 folder = {folder!r}
 mode = open(folder + "/mode").read()
 with open(folder + "/log", "a") as log:
-    log.write(json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ), "pid": os.getpid()}}) + "\\n")
+    log.write(json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ), "pid": os.getpid(), "ppid": os.getppid()}}) + "\\n")
 if mode == "hang":
     time.sleep(60)
 if mode.startswith("exit"):
