@@ -2,7 +2,7 @@
 -- through the search_path. Run by migrate, or by an administrator where migrate's user may not
 -- create roles. Nobody is made a member: GRANT quota_gateway TO your_gateway_user;
 --
---   quota_gateway  executes the ledger's functions, reads nothing
+--   quota_gateway  executes the ledger's functions, appends to the usage inbox, reads nothing
 --   quota_worker   what the worker needs
 --   quota_reader   reads the views
 DO $quota_roles$
@@ -74,6 +74,10 @@ BEGIN
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', v_item.signature, v_item.rolname);
     END LOOP;
+
+    IF to_regclass('quota_usage_inbox') IS NOT NULL AND EXISTS (SELECT FROM pg_roles WHERE rolname = 'quota_gateway') THEN
+        EXECUTE format('GRANT INSERT ON TABLE %I.quota_usage_inbox TO quota_gateway', v_schema);
+    END IF;
 
     FOR v_item IN
         SELECT c.relname, c.relkind, r.rolname,

@@ -79,7 +79,8 @@ AS $$
                  THEN coalesce(u.cost_cents, 0) * 10000000 + u.cost_subcent_nanos <> u.booked_cost_nanos ELSE false END)
 $$;
 
--- Brings rate_buckets, a mirror for the tutorial's readers, up to the live buckets. Returns the rows written.
+-- Brings rate_buckets, a mirror for the tutorial's readers, up to the live buckets, and takes counters back from
+-- storms of refusals that are over. Returns the buckets written.
 CREATE OR REPLACE FUNCTION quota_mirror_buckets(p_limit int DEFAULT 10000, p_now timestamptz DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -100,5 +101,6 @@ BEGIN
         tokens = excluded.tokens, capacity = excluded.capacity, refill_rate = excluded.refill_rate,
         last_refill_at = excluded.last_refill_at;
     GET DIAGNOSTICS v_rows = ROW_COUNT;
+    PERFORM quota_refusal_counters_free(p_now);
     RETURN v_rows;
 END $$;
