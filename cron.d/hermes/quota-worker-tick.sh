@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# For `hermes cron create --script`: copy this file to ~/.hermes/scripts (links that lead outside
+# are refused, and no arguments are passed). The settings stand in a file of their own, because
+# Hermes removes some variables and overrides others.
+set -euo pipefail
+set -a
+# shellcheck source=/dev/null
+. /etc/quota-worker/env
+set +a
+# exec: Hermes kills only its direct child. stdin is not the agent's.
+exec /opt/quota-worker/.venv/bin/quota-worker tick </dev/null
