@@ -65,6 +65,7 @@ class Endings:
             return outcome(known, "replayed", "estimated")
         charge = figured(known, figures)
         self.remember(known, usage_id, figures)
+        known.corrected = True
         if charge == known.charged:
             # Late figures that equal the charge: no counter moves, so both words fit.
             words = ["replayed"]
@@ -135,8 +136,10 @@ class Endings:
         if one is None:
             return Outcome(frozenset({"unknown"}), NOTHING)
         if one.state == "released":
-            # The same release again is a replay; with other figures both words fit.
-            return outcome(one, "replayed", *(["already_final"] if one.released != figures else []))
+            # The same release again is a replay; with other figures, or after late usage,
+            # either word fits.
+            same = one.released == figures and not one.corrected
+            return outcome(one, "replayed", *([] if same else ["already_final"]))
         if one.state != "open":
             return outcome(one, "already_final")
         choices = self.release_choices(tenant, request_id, figures)

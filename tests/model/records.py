@@ -142,6 +142,7 @@ class Reservation:
     usage_missing: bool = False
     usage_ids: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     token_taken: bool = True
+    corrected: bool = False
     released: tuple[int | None, int | None, int | None] | None = None
 
     @property

@@ -68,9 +68,16 @@ def amounts(dice: Random) -> tuple[int, int, int]:
 def reserve_elements(dice: Random, count: int) -> list[Any]:
     """New requests, replays, conflicts, unknown tenants, and elements that are none."""
     items: list[Any] = []
+    wild = dice.random() < 0.5  # else calm: new ids, and hardly anything odd
     for _ in range(count):
-        one = element(dice, f"r{dice.randrange(40)}")
-        one["model"] = dice.choice(["big", "big", "small", "other", None])
+        fresh = dice.random() < (0.6 if wild else 0.97)
+        one = element(dice, f"n{dice.randrange(10**9)}" if fresh else f"r{dice.randrange(40)}")
+        one["model"] = dice.choice(["big", "big", "small", "other", None] if wild else ["big"])
+        if not wild:
+            items.append(one)
+            if dice.random() < 0.05:
+                items.append(dict(one))
+            continue
         if dice.random() < 0.3:
             one["priority"] = dice.choice(["high", "low", "normal", "urgent"])
         if dice.random() < 0.2:

@@ -162,3 +162,55 @@ async def test_a_key_given_twice_is_one_key(calls: Calls) -> None:
     rows = await calls.rows("SELECT * FROM quota_reserve_batch($1::jsonb, $2)", text, NOON)
     assert [row["reason"] for row in rows] == ["ok"]
     assert await calls.figures() == (1, 10, 5, 100)
+
+
+async def warmed(calls: Calls, *tenants: str, **limits: Any) -> None:
+    """Tenants that have had a request today already, as most have."""
+    for name in tenants:
+        await calls.tenant(name, **limits)
+        for number in range(2):
+            await calls.reserve(name, f"warm{number}", (0, 0, 0), model="big")
+
+
+async def test_a_batch_crosses_the_thresholds_in_its_middle(calls: Calls) -> None:
+    await calls.department("d", monthly_tokens=1000, downgrade_model="small")
+    await warmed(calls, "t", "u", department_id="d")
+    tenants = ["t", "u", "u", "t"] * 5
+    items = [
+        {**ask(f"r{number}", tokens=50), "tenant": name, "model": "big", "priority": "high"}
+        for number, name in enumerate(tenants)
+    ]
+    rows = await calls.reserve_batch(items)
+    used = 0
+    for row in rows:
+        tiers = [(1000, "exhausted"), (980, "protected"), (900, "downgrade"), (750, "warning")]
+        tier = next((name for line, name in tiers if used >= line), "normal")
+        fits = used + 55 <= 1000
+        assert (row["tier"], row["allowed"]) == (tier, fits), row
+        assert not fits or row["model"] == ("big" if used < 900 else "small")
+        used += 55 * fits
+
+
+async def test_a_batch_meets_a_cap_or_an_empty_bucket_in_its_middle(calls: Calls) -> None:
+    await warmed(calls, "t", daily_completions=5)
+    await warmed(calls, "u", bucket_capacity=6.0, bucket_refill_per_sec=0.0)
+    items = [{**ask(f"r{number}"), "tenant": "tu"[number % 2]} for number in range(12)]
+    reasons = [row["reason"] for row in await calls.reserve_batch(items)]
+    assert reasons[::2] == ["ok"] * 3 + ["daily_cap_reached"] * 3
+    assert reasons[1::2] == ["ok"] * 4 + ["rate_limited"] * 2
+
+
+async def test_a_known_id_inside_a_batch_that_fits(calls: Calls) -> None:
+    await warmed(calls, "t")
+    await calls.reserve(request_id="known")
+    rows = await calls.reserve_batch([ask("a"), ask("known"), ask("b")])
+    assert [row["replayed"] for row in rows] == [False, True, False]
+    assert await calls.figures() == (5, 30, 15, 300)
+
+
+async def test_a_repeated_id_inside_a_batch_that_fits(calls: Calls) -> None:
+    await warmed(calls, "t")
+    rows = await calls.reserve_batch([ask("a"), ask("b"), ask("b"), ask("a", tokens=11)])
+    assert [row["reason"] for row in rows] == ["ok", "ok", "ok", "conflict"]
+    assert [row["replayed"] for row in rows] == [False, False, True, False]
+    assert await calls.figures() == (4, 20, 10, 200)

@@ -69,7 +69,8 @@ async def test_an_admission_by_a_clock_behind_moves_no_time_back(calls: Calls) -
 
 
 async def test_a_refusal_takes_no_token(calls: Calls) -> None:
-    await calls.tenant(bucket_capacity=2.0, bucket_refill_per_sec=0.0, daily_input_tokens=100)
+    await calls.tenant(bucket_capacity=3.0, bucket_refill_per_sec=0.0, daily_input_tokens=100)
+    assert (await calls.reserve())["allowed"]
     for _ in range(10):
         row = await calls.reserve(amounts=(101, 0, 0))
         assert row["reason"] == "daily_input_tokens_reached"

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sql.calls import NOON, at, sqlstate_of
+from sql.calls import NOON, at, several, sqlstate_of
 
 if TYPE_CHECKING:
     from sql.calls import Calls
@@ -188,6 +188,52 @@ async def test_a_new_month_is_a_new_budget(calls: Calls) -> None:
     assert not (await calls.reserve(now=at("2026-05-31T23:59:59.9")))["allowed"]
     row = await calls.reserve(now=at("2026-06-01T00:00"))
     assert (row["allowed"], row["tier"]) == (True, "normal")
+
+
+async def test_a_lower_budget_counts_at_once(calls: Calls) -> None:
+    await pool(calls, 300)
+    for _ in range(2):
+        assert (await calls.reserve(amounts=(1, 0, 0)))["tier"] == "normal"
+    for limit, tier in ((390, "warning"), (330, "downgrade"), (10_000, "normal"), (0, "exhausted")):
+        await calls.conn.execute(f"UPDATE department_budgets SET monthly_tokens = {limit}")
+        assert (await calls.reserve(amounts=(1, 0, 0), priority="high"))["tier"] == tier
+    await calls.conn.execute("UPDATE department_budgets SET monthly_tokens = 330, warn_pct = 10")
+    assert (await calls.reserve(amounts=(0, 0, 0)))["tier"] == "downgrade"
+    await calls.conn.execute("DELETE FROM department_budgets")
+    assert (await calls.reserve(amounts=(0, 0, 0)))["tier"] == "normal"
+
+
+async def test_late_usage_moves_the_tier_at_once(calls: Calls) -> None:
+    """Up and down again, by settlements alone."""
+    await pool(calls, 100)
+    for number in range(3):
+        await calls.reserve(request_id=f"r{number}", amounts=(10, 0, 0))
+    for used, tier in ((700, "warning"), (900, "exhausted"), (800, "downgrade"), (0, "normal")):
+        await calls.settle(request_id="r0", amounts=(used, 0, 0))
+        assert (await calls.reserve(amounts=(0, 0, 0), priority="high"))["tier"] == tier
+
+
+async def test_late_usage_moves_the_tier_for_every_session(dsn: str) -> None:
+    """Each session books on a counter of its own; none may admit by an old line."""
+    async with several(dsn, 6) as calls:
+        for one in calls:
+            one.now = NOON
+        await pool(calls[0], 100)
+        for one in calls:
+            for _ in range(2):
+                assert (await one.reserve(amounts=(1, 0, 0)))["tier"] == "normal"
+        # with the twelve tokens of above
+        for used, tier in (
+            (750, "warning"),
+            (900, "downgrade"),
+            (990, "exhausted"),
+            (740, "warning"),
+            (0, "normal"),
+        ):
+            await calls[0].settle(request_id="before", amounts=(used, 0, 0))
+            for one in calls:
+                row = await one.reserve(amounts=(0, 0, 0), priority="high")
+                assert row["tier"] == tier
 
 
 # top-ups --------------------------------------------------------------------------

@@ -64,6 +64,15 @@ async def test_an_observed_bucket_stays_at_zero(calls: Calls) -> None:
     assert not (await calls.reserve(now=later))["allowed"]
 
 
+async def test_switching_on_meets_no_debt_of_tokens(calls: Calls) -> None:
+    await calls.tenant(enforce="observe", bucket_capacity=2.0, bucket_refill_per_sec=1.0)
+    for _ in range(20):
+        assert (await calls.reserve())["allowed"]
+    await calls.change(enforce="on")
+    assert (await calls.reserve(now=NOON.replace(second=1)))["allowed"]
+    assert (await calls.reserve(now=NOON.replace(second=1)))["reason"] == "rate_limited"
+
+
 @pytest.mark.parametrize("mode", ["observe", "off"])
 async def test_usage_counts_everywhere_all_the_same(calls: Calls, mode: str) -> None:
     await calls.department("d", monthly_tokens=10)

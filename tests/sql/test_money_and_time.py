@@ -115,6 +115,24 @@ async def test_a_settlement_after_midnight_belongs_to_the_day_of_admission(calls
     assert await calls.figures(day=date(2026, 6, 4)) == (0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("session", SESSIONS)
+async def test_the_sessions_zone_never_picks_the_day_of_a_charge(
+    calls: Calls, session: str
+) -> None:
+    """Also where both days have a row to charge."""
+    await calls.zone("Asia/Shanghai")
+    await calls.conn.execute(f"SET TimeZone = '{session}'")
+    await calls.tenant(daily_completions=3)
+    for moment in ("2026-05-15T12:00+08:00", "2026-05-15T12:01+08:00", "2026-05-16T06:00+08:00"):
+        assert (await calls.reserve(now=at(moment)))["allowed"]
+    for moment in ("2026-05-16T06:01+08:00", "2026-05-16T23:59+08:00"):
+        assert (await calls.reserve(now=at(moment)))["allowed"]
+    assert (await calls.usage(day=date(2026, 5, 15)))["completions"] == 2
+    assert (await calls.usage(day=date(2026, 5, 16)))["completions"] == 3
+    assert not (await calls.reserve(now=at("2026-05-16T23:59:30+08:00")))["allowed"]
+    assert (await calls.reserve(now=at("2026-05-17T00:00+08:00")))["allowed"]
+
+
 async def test_null_p_now_is_the_clock_not_the_transactions_start(calls: Calls) -> None:
     await calls.tenant()
     async with calls.conn.transaction():

@@ -83,6 +83,24 @@ async def test_a_known_usage_id_replays_whatever_came_since(calls: Calls) -> Non
     assert await calls.figures() == (1, 4, 5, 6)
 
 
+async def test_a_correction_without_an_id_leaves_the_known_ids_as_they_were(calls: Calls) -> None:
+    await begin(calls, "settle")
+    assert (await calls.settle(amounts=(4, 5, 6)))["outcome"] == "corrected"
+    assert answer(await calls.settle(amounts=(1, 2, 3), usage_id="u0")) == ("replayed", 4, 5, 6)
+    assert await sqlstate_of(calls.settle(amounts=(4, 5, 6), usage_id="u0")) == "QW001"
+    assert await calls.figures() == (1, 4, 5, 6)
+
+
+async def test_an_id_that_came_with_figures_already_charged_is_known_too(calls: Calls) -> None:
+    await begin(calls, "settle")
+    assert answer(await calls.settle(amounts=(1, 2, 3), usage_id="u1"))[0] == "replayed"
+    assert answer(await calls.settle(amounts=(4, 5, 6), usage_id="u2"))[0] == "corrected"
+    for usage_id in ("u0", "u1"):
+        row = await calls.settle(amounts=(1, 2, 3), usage_id=usage_id)
+        assert answer(row) == ("replayed", 4, 5, 6)
+        assert await sqlstate_of(calls.settle(amounts=(7, 8, 9), usage_id=usage_id)) == "QW001"
+
+
 @pytest.mark.parametrize("usage_id", ["u0", "u1"])
 async def test_other_figures_under_a_known_usage_id_conflict(calls: Calls, usage_id: str) -> None:
     await begin(calls, "settle")
