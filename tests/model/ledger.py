@@ -7,6 +7,7 @@ checks. Times are aware; money is integer nanos; buckets are Fractions.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime
 from fractions import Fraction
 
@@ -185,9 +186,17 @@ class Ledger(Endings):
                     retry_after=seconds(now, month_end),
                 )
             answered = self.departments.answered_model(pool, tier, model)
+        refusal = self.by_caps(tenant, estimate, now) or self.by_bucket(tenant, now)
+        if refusal is not None:
+            return replace(refusal, tier=tier, notice=notice)
+        return Answer(allowed=True, reason="ok", tier=tier, model=answered, notice=notice)
+
+    def by_caps(self, tenant: str, estimate: Usage, now: datetime) -> Answer | None:
+        """The first cap, in the order of the contract, that refuses."""
+        day = day_of(now, self.zone)
         today = self.day_used(tenant, day)
         month = self.month_used(tenant, day)
-        for reason, dimension, cap in limits.caps():
+        for reason, dimension, cap in self.tenants[tenant].caps():
             if cap is None:
                 continue
             monthly = reason.startswith("monthly")
@@ -197,23 +206,23 @@ class Ledger(Endings):
                 return Answer(
                     allowed=False,
                     reason=reason,
-                    tier=tier,
-                    notice=notice,
                     limit_value=cap,
                     limit_used=used,
                     resets_at=ends,
                     retry_after=seconds(now, ends),
                 )
+        return None
+
+    def by_bucket(self, tenant: str, now: datetime) -> Answer | None:
+        limits = self.tenants[tenant]
         tokens, at = self.bucket(tenant, now)
-        if tokens < 1:
-            refill = limits.bucket_refill_per_sec
-            wait = None
-            if refill > 0 and limits.bucket_capacity >= 1:
-                wait = (1 - tokens) / refill + seconds(now, at)
-            return Answer(
-                allowed=False, reason="rate_limited", tier=tier, notice=notice, retry_after=wait
-            )
-        return Answer(allowed=True, reason="ok", tier=tier, model=answered, notice=notice)
+        if tokens >= 1:
+            return None
+        refill = limits.bucket_refill_per_sec
+        wait = None
+        if refill > 0 and limits.bucket_capacity >= 1 and at <= now:
+            wait = (1 - tokens) / refill
+        return Answer(allowed=False, reason="rate_limited", retry_after=wait)
 
     def check_counters(self, tenant: str, day: date, added: Usage) -> None:
         used = self.day_used(tenant, day) + added

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+
 from sql import clones
 from sql.calls import Calls, open_connection
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mutations import planted_endings, planted_pools, planted_requests
 from mutations.planting import Planted, is_red
 

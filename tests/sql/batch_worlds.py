@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
+
 from sql.calls import NOON, Calls
 
 if TYPE_CHECKING:
@@ -192,10 +193,9 @@ async def contents(calls: Calls) -> dict[str, list[dict[str, Any]]]:
     ):
         rows = await calls.rows(f"SELECT * FROM {table} ORDER BY {keys}")
         kept[table] = [{k: v for k, v in row.items() if k not in UNEQUAL} for row in rows]
-    pools = []
-    for pool in (("d", "production"), ("d", "test"), ("e", "production")):
-        pools.append(await calls.department_used(*pool, NOON.date().replace(day=1)))
-    kept["departments"] = pools
+    month = NOON.date().replace(day=1)
+    pools = [("d", "production"), ("d", "test"), ("e", "production")]
+    kept["departments"] = [await calls.department_used(*pool, month) for pool in pools]
     return kept
 
 

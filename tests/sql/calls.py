@@ -187,12 +187,12 @@ class Calls:
 
     # rows to begin with -----------------------------------------------------------
 
-    async def tenant(self, tenant: str = "t", **columns: Any) -> None:
+    async def tenant(self, tenant: str = "t", /, **columns: Any) -> None:
         """A tenant without any cap and with a wide bucket, but for the columns given."""
         await self.put("tenant_limits", {"tenant_id": tenant, **UNLIMITED, **columns})
 
     async def department(
-        self, department: str = "d", environment: str = "production", **budget: Any
+        self, department: str = "d", environment: str = "production", /, **budget: Any
     ) -> None:
         await self.conn.execute(
             "INSERT INTO departments (department_id, name, locale) VALUES ($1, $1, $2)"
@@ -210,7 +210,7 @@ class Calls:
             f"INSERT INTO {table} ({names}) VALUES ({marks})", *columns.values()
         )
 
-    async def change(self, tenant: str = "t", **columns: Any) -> None:
+    async def change(self, tenant: str = "t", /, **columns: Any) -> None:
         """Updates tenant_limits."""
         sets = ", ".join(f"{name} = ${number}" for number, name in enumerate(columns, 2))
         await self.conn.execute(

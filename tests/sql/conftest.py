@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from sql.calls import Calls
 
 if TYPE_CHECKING:

@@ -36,6 +36,8 @@ SESSION_ZONES = ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"]
 POOLS = [("d", "production"), ("d", "test"), ("e", "production")]
 TENANTS = ["a", "b", "c", "observed", "off", "legacy"]
 
+THRESHOLDS = [(75, 90, 98), (75, 90, 98), (10, 20, 30), (50, 50, 50), (1, 99, 100)]
+
 tokens = st.sampled_from([0, 1, 7, 50, 100])
 costs = st.sampled_from([0, 1, 1500, 9_999_999, 10_000_000, 12_345_678])
 amounts = st.tuples(tokens, tokens, costs)
@@ -86,7 +88,11 @@ class LedgerBase(RuleBasedStateMachine):
         for name in TENANTS:
             self.wait(self.add_tenant(name, data))
         for pool in POOLS[:2]:
+            lines = data.draw(st.sampled_from(THRESHOLDS), label="thresholds")
             budget = Budget(
+                warn_pct=lines[0],
+                downgrade_pct=lines[1],
+                protect_pct=lines[2],
                 monthly_tokens=data.draw(st.sampled_from([None, 400, 1000]), label="tokens"),
                 monthly_cost_cents=data.draw(st.sampled_from([None, 4, 20]), label="cents"),
                 downgrade_from=data.draw(st.sampled_from([None, ["big"]])),

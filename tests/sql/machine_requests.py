@@ -101,9 +101,11 @@ class RequestRules(LedgerBase):
     def some_key(self, data: st.DataObject) -> tuple[str, str]:
         """Any request, every second time one that is still open."""
         still = [key for key in self.keys if self.model.reservations[key].state == "open"]
-        if still and data.draw(st.booleans(), label="open"):
-            return data.draw(st.sampled_from(still), label="request")
-        return data.draw(st.sampled_from(self.keys), label="request")
+        chosen = self.keys
+        if still and bool(data.draw(st.booleans(), label="open")):
+            chosen = still
+        key: tuple[str, str] = data.draw(st.sampled_from(chosen), label="request")
+        return key
 
     @precondition(lambda self: self.keys)
     @rule(data=st.data(), other=st.booleans(), skew=skews)

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from sql.calls import Calls, sqlstate_of
 
 if TYPE_CHECKING:
@@ -119,10 +120,14 @@ async def test_every_function_fixes_its_search_path_and_bounds_its_waits(calls: 
 HOSTILE = [
     "CREATE SCHEMA evil",
     "CREATE TABLE evil.tenant_limits (tenant_id text, daily_completions int)",
-    "CREATE FUNCTION evil.quota_day(timestamptz) RETURNS date LANGUAGE sql"
-    " AS $$ SELECT DATE '1999-01-01' $$",
-    "CREATE FUNCTION evil.now() RETURNS timestamptz LANGUAGE sql"
-    " AS $$ SELECT TIMESTAMPTZ '1999-01-01Z' $$",
+    (
+        "CREATE FUNCTION evil.quota_day(timestamptz) RETURNS date LANGUAGE sql"
+        " AS $$ SELECT DATE '1999-01-01' $$"
+    ),
+    (
+        "CREATE FUNCTION evil.now() RETURNS timestamptz LANGUAGE sql"
+        " AS $$ SELECT TIMESTAMPTZ '1999-01-01Z' $$"
+    ),
     "CREATE FUNCTION evil.greatest_(a int) RETURNS int LANGUAGE sql AS $$ SELECT 1 $$",
     "CREATE TEMP TABLE quota_usage (tenant_id text, period date, completions bigint)",
     "CREATE TEMP TABLE tenant_limits (tenant_id text, daily_completions int)",
@@ -168,13 +173,14 @@ async def test_a_held_lock_is_waited_for_two_seconds(
     conn = await connect()
     other = Calls(conn, None)
     element = {"tenant": "t", "request_id": "b", "in_tokens": 1, "out_tokens": 1, "cost_nanos": 1}
-    call = {
+    calls_of: dict[str, Callable[[], Awaitable[Any]]] = {
         "reserve": other.reserve,
         "settle": other.settle,
         "release": other.release,
         "batch": lambda: other.reserve_batch([element]),
         "charge": other.check_and_charge,
-    }[function]
+    }
+    call = calls_of[function]
     transaction = calls.conn.transaction()
     await transaction.start()
     await calls.reserve(request_id="holder")

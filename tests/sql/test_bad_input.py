@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sql.calls import NOON, sqlstate_of
 
 from model.records import BIGINT_MAX
+from sql.calls import NOON, sqlstate_of
 
 if TYPE_CHECKING:
     from sql.calls import Calls
@@ -93,8 +93,8 @@ async def test_usage_for_a_tenant_that_never_existed(calls: Calls) -> None:
 async def test_a_counter_that_would_overflow(calls: Calls, column: str) -> None:
     await calls.tenant()
     await calls.conn.execute(
-        f"INSERT INTO quota_usage (tenant_id, period, completions, input_tokens, output_tokens,"
-        f" cost_cents) SELECT 't', $1::date, 0, 0, 0, 0",
+        "INSERT INTO quota_usage (tenant_id, period, completions, input_tokens, output_tokens,"
+        " cost_cents) SELECT 't', $1::date, 0, 0, 0, 0",
         NOON.date(),
     )
     await calls.conn.execute(f"UPDATE quota_usage SET {column} = {BIGINT_MAX}")

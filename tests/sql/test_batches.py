@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from sql.calls import NOON, sqlstate_of
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ async def test_conflicts_are_told_and_spoil_nothing(calls: Calls) -> None:
 async def test_settle_batches_reach_every_outcome(calls: Calls) -> None:
     await calls.tenant()
     await calls.reserve(request_id="a")
-    none = {"in_tokens": None, "out_tokens": None, "cost_nanos": None}
+    none: dict[str, Any] = {"in_tokens": None, "out_tokens": None, "cost_nanos": None}
     rows = await calls.settle_batch(
         [used("a", **none), used("new"), used("x", tenant="ghost"), used("new")]
     )

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
-from sql.calls import NOON, Calls, at, several, sqlstate_of
 
 from model.days import month_of, next_month
+from sql.calls import NOON, Calls, at, several, sqlstate_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

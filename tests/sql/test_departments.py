@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from sql.calls import NOON, at, several, sqlstate_of
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ async def pool(calls: Calls, used: int = 0, **budget: Any) -> None:
     """Tenant t in department d with `used` tokens (and as many cents) of 1000 spent."""
     defaults: dict[str, Any] = {"monthly_tokens": 1000, "downgrade_model": "small"}
     await calls.department("d", **{**defaults, **budget})
-    await calls.tenant(department_id="d", **({"locale": "en"}))
+    await calls.tenant(department_id="d", locale="en")
     if used:
         await calls.settle(request_id="before", amounts=(used, 0, used * 10_000_000))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from sql.calls import NOON
 
 from model.days import month_of
+from sql.calls import NOON
 
 if TYPE_CHECKING:
     from sql.calls import Calls

@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from sql.calls import NOON, at
 
 from model.days import day_of, end_of_day, end_of_month, start_of_day
+from sql.calls import NOON, at
 
 if TYPE_CHECKING:
     from sql.calls import Calls

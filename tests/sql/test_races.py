@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sql.calls import Calls, several
 
 from model.days import month_of
+from sql.calls import Calls, several
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from sql.calls import NOON
 
 if TYPE_CHECKING:

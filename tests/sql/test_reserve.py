@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sql.calls import NOON, at, sqlstate_of
 
 from model.records import BIGINT_MAX
+from sql.calls import NOON, at, sqlstate_of
 
 if TYPE_CHECKING:
     from sql.calls import Calls
