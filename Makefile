@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-fast lint format bench clean requirements
+.PHONY: demo test test-fast mutants long lint format bench clean requirements
 
 demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
@@ -23,6 +23,14 @@ test: lint
 
 test-fast: $(VENV)/.dev-installed
 	$(BIN)/python -m pytest -q -x -n 2 --dist loadscope
+
+# Every planted bug must turn a test red (`make test` plants a dozen of them).
+mutants: $(VENV)/.dev-installed
+	QUOTA_WORKER_MUTANTS=1 $(BIN)/python -m pytest -q tests/mutations
+
+# The random-operation test at length: thousands of examples from a fresh seed, which it prints.
+long: $(VENV)/.dev-installed
+	QUOTA_WORKER_LONG=1 $(BIN)/python -m pytest -q -s tests/sql/test_state_machine.py
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .
