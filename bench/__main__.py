@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 EXIT_MISSED = 1
 EXIT_BROKEN = 2
 MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
+    "cpu": Bench.cpu,
     "floor": Bench.floor,
     "hot": Bench.hot,
     "uniform": Bench.uniform,

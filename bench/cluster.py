@@ -106,9 +106,14 @@ class Cluster:
         if fleet not in self._fleets:
             self._load(fleet, departments, reservations)
             self._fleets.add(fleet)
-        self._clones += 1
-        name = f"bench_{self._clones}"
+        name = self._next_name()
         self.execute("postgres", f"CREATE DATABASE {name} TEMPLATE {fleet}")
+        return name
+
+    def empty(self) -> str:
+        """A fresh database, migrated, without tenants."""
+        name = self._next_name()
+        self._create(name)
         return name
 
     def drop(self, database: str) -> None:
@@ -161,18 +166,25 @@ class Cluster:
             f"loading {self._options.tenants} tenants, {departments} departments, {DAYS} days"
             + (f", {reservations} reservations" if reservations else "")
         )
+        self._create(name)
+        for script in ("baselines.sql", "load.sql", "cpu.sql"):
+            self.execute(name, (HERE / script).read_text(encoding="utf-8"))
+        self.rows(name, "load", self._options.tenants, departments, DAYS, reservations)
+        self.execute(name, "ANALYZE")
+        self.execute(name, "CALL bench.warm()")
+        self.execute(name, "VACUUM (ANALYZE)")
+
+    def _next_name(self) -> str:
+        self._clones += 1
+        return f"bench_{self._clones}"
+
+    def _create(self, name: str) -> None:
         self.execute("postgres", f"CREATE DATABASE {name}")
 
         async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> None:
             await Migrator(connection, Assets()).migrate()
 
         self._call(name, migrate)
-        for script in ("baselines.sql", "load.sql"):
-            self.execute(name, (HERE / script).read_text(encoding="utf-8"))
-        self.rows(name, "load", self._options.tenants, departments, DAYS, reservations)
-        self.execute(name, "ANALYZE")
-        self.execute(name, "CALL bench.warm()")
-        self.execute(name, "VACUUM (ANALYZE)")
 
 
 def chosen_binaries(wanted: str) -> Binaries:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Statistics reach the views when a backend ends, at the latest.
 STATISTICS_SECONDS = 2.0
+# Autovacuum looks at a database once a minute: in a shorter run dead rows say nothing.
+JUDGED_FROM_SECONDS = 180
 
 
 def flat(bench: Bench) -> list[Row]:
@@ -24,6 +26,7 @@ def flat(bench: Bench) -> list[Row]:
     cluster, options = bench.cluster, bench.options
     database = cluster.clone(reservations=options.flat_rows)
     cluster.set_option("checkpoint_timeout", "5min")
+    cluster.execute(database, "ANALYZE")  # a clone begins with empty statistics
     load = bench.load("flat")
     before = _tables(bench, database)
     counted = int(cluster.value(database, "settled"))
@@ -81,7 +84,7 @@ def flat(bench: Bench) -> list[Row]:
             "flat",
             "dead rows per live row of quota_reservations",
             after["quota_reservations"]["dead"] / max(after["quota_reservations"]["live"], 1),
-            target=0.25,
+            target=0.25 if options.flat_seconds >= JUDGED_FROM_SECONDS else None,
             at_most=True,
             detail=_upkeep(
                 "quota_reservations", before["quota_reservations"], after["quota_reservations"]

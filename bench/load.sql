@@ -80,8 +80,8 @@ DECLARE
     v_tenants text[] := ARRAY(SELECT l.tenant_id FROM tenant_limits l ORDER BY l.tenant_id);
 BEGIN
     FOR i IN 1 .. cardinality(v_tenants) LOOP
-        PERFORM quota_reserve(v_tenants[i], 'first', 500, 200, 1500000, 'large', 'chat', 'key-7', 'user-7');
-        PERFORM quota_settle(v_tenants[i], 'first', 500, 200, 1500000);
+        PERFORM quota_reserve(v_tenants[i], 'first-' || i, 500, 200, 1500000, 'large', 'chat', 'key-7', 'user-7');
+        PERFORM quota_settle(v_tenants[i], 'first-' || i, 500, 200, 1500000);
         PERFORM bench.two_table(v_tenants[i], 500, 200, 1);
         -- each tenant's lock is kept to the end of the transaction
         IF i % 100 = 0 THEN

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 HOT_TENANT = 1
 WARM_UP_SECONDS = 1
+CPU_CALLS = 5_000
+# Enough to make the day's row and give the storm its counter: from then on nothing may grow.
+FIRST_REFUSALS = 100 * CLIENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,21 @@ class Bench:
                 f"{rounds[-1][1]:,.0f} = {rounds[-1][0] / rounds[-1][1]:.2f}"
             )
         return rounds
+
+    def cpu(self) -> list[Row]:
+        """Processor time of the server per call: steady on a machine that others use too."""
+        database = self.cluster.clone()
+        rows = []
+        if self.cluster.value(database, "server_may_read_proc"):
+            for what in ("reserve", "settle"):
+                rounds = [
+                    (self._cpu(database, what), self._cpu(database, "two_table"))
+                    for _ in range(self.options.rounds)
+                ]
+                title = f"server CPU per call, quota_{what} / two-table function, uniform"
+                rows.append(ratio_row("cpu", title, rounds, at_most=True, unit=" us"))
+        self.cluster.drop(database)
+        return rows
 
     def floor(self) -> list[Row]:
         """For orientation: the two-table function against the bare UPDATE."""
@@ -164,7 +182,7 @@ class Bench:
 
         database = self.cluster.clone()
         ours = Side(ours.load, database, "refusals")
-        self.run(ours, transactions=CLIENTS)  # the first refusals make the day's row
+        self.run(ours, transactions=FIRST_REFUSALS)
         sizes, xid = self._sizes(database), self._next_xid(database)
         refused = self.run(ours, transactions=REFUSALS).transactions
         xids, after = self._next_xid(database) - xid, self._sizes(database)
@@ -217,6 +235,9 @@ class Bench:
     @staticmethod
     def _capped_load(script: str, tenant: int) -> Load:
         return Load(script, script_file(script), tenant, tenant)
+
+    def _cpu(self, database: str, what: str) -> float:
+        return float(self.cluster.value(database, "cpu", what, CPU_CALLS, self.options.tenants))
 
     def _counted(self, side: Side) -> int:
         if side.counted_by is None:

@@ -41,3 +41,9 @@ SELECT t.relname AS name, t.n_tup_upd AS updates, t.n_tup_hot_upd AS hot_updates
 FROM pg_stat_user_tables t
 WHERE t.schemaname = 'public' AND t.relname IN ('quota_usage', 'quota_department_slots', 'quota_reservations')
 ORDER BY t.relname
+
+-- name: server_may_read_proc
+SELECT (pg_stat_file('/proc/self/stat', true)).size IS NOT NULL
+
+-- name: cpu
+CALL bench.cpu($1, $2, $3, NULL)

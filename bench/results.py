@@ -45,7 +45,7 @@ class Row:
         return self.value <= line if self.at_most else self.value >= line
 
 
-def ratio_row(
+def ratio_row(  # noqa: PLR0913  all but three by name
     measure: str,
     what: str,
     rounds: Sequence[tuple[float, float]],
@@ -54,6 +54,7 @@ def ratio_row(
     aim: float | None = None,
     at_most: bool = False,
     unit: str = "/s",
+    detail: str = "",
 ) -> Row:
     """The median of the rounds' own ratios: two runs side by side share the machine's mood."""
     ratios = [ours / baseline for ours, baseline in rounds]
@@ -67,5 +68,6 @@ def ratio_row(
         at_most=at_most,
         ours=f"{statistics.median(o for o, _ in rounds):,.0f}{unit}",
         baseline=f"{statistics.median(b for _, b in rounds):,.0f}{unit}",
+        detail=detail,
         rounds=tuple(rounds),
     )

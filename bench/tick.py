@@ -35,8 +35,15 @@ asyncio.run(main())
 
 
 def tick(bench: Bench) -> list[Row]:
+    """On a database without tenants, which leaves the start alone, and on the fleet's."""
+    return [
+        *_measure(bench, bench.cluster.empty(), "no tenants"),
+        *_measure(bench, bench.cluster.clone(), f"{bench.options.tenants:,} tenants"),
+    ]
+
+
+def _measure(bench: Bench, database: str, where: str) -> list[Row]:
     """Started alternately; peak memory is the tick's own, of its biggest run."""
-    database = bench.cluster.clone()
     environment = {
         "PATH": os.environ.get("PATH", ""),
         "HOME": os.environ.get("HOME", "/"),
@@ -44,7 +51,7 @@ def tick(bench: Bench) -> list[Row]:
     }
     command = [*_program(), "tick"]
     least = [sys.executable, "-c", _LEAST]
-    _settle(command, environment)
+    jobs = _settle(command, environment)
     for warm_up in (command, least):
         _run(warm_up, environment)
     rounds: list[tuple[float, float]] = []
@@ -62,15 +69,16 @@ def tick(bench: Bench) -> list[Row]:
     return [
         ratio_row(
             "tick",
-            "tick with nothing to do / import asyncpg, connect, query",
+            f"idle tick / import asyncpg, connect, query; {where}",
             rounds,
             target=RATIO_MAX,
             at_most=True,
             unit=" ms",
+            detail=f"{where}: " + ", ".join(f"{job} {ms:.0f} ms" for job, ms in jobs.items()),
         ),
         Row(
             "tick",
-            "peak memory of the tick, MiB",
+            f"peak memory of the tick, MiB; {where}",
             peak_kibibytes / 1024,
             target=PEAK_MEBIBYTES_MAX,
             at_most=True,
@@ -83,8 +91,11 @@ def _program() -> list[str]:
     return [str(script)] if script.is_file() else [sys.executable, "-m", "worker"]
 
 
-def _settle(command: Sequence[str], environment: dict[str, str]) -> None:
-    """Tick until a tick finds nothing to do. Raises PgbenchError if that doesn't happen."""
+def _settle(command: Sequence[str], environment: dict[str, str]) -> dict[str, float]:
+    """Tick until a tick finds nothing to do; returns the milliseconds of its jobs.
+
+    Raises PgbenchError if that doesn't happen.
+    """
     jobs: list[dict[str, object]] = []
     for _ in range(SETTLING_TICKS):
         done = subprocess.run(
@@ -100,7 +111,7 @@ def _settle(command: Sequence[str], environment: dict[str, str]) -> None:
         jobs = json.loads(done.stdout)["jobs"]
         counts = [v for job in jobs for k, v in job.items() if k not in {"job", "seconds"}]
         if not any(isinstance(count, int) and count for count in counts):
-            return
+            return {str(job["job"]): 1000 * float(str(job["seconds"])) for job in jobs}
     raise PgbenchError(f"tick: always something to do: {jobs}")
 
 
