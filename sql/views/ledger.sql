@@ -56,13 +56,13 @@ SELECT k.department_id, k.environment, t.month,
        d.tokens_used, c.tokens_held, d.cost_used_nanos, c.cost_held_nanos,
        d.base_tokens AS budget_tokens, d.base_cost_cents AS budget_cost_cents,
        d.budget_tokens - d.base_tokens AS topup_tokens,
-       d.budget_cost_nanos / 10000000 - d.base_cost_cents AS topup_cost_cents,
+       trunc(d.budget_cost_nanos / 10000000) - d.base_cost_cents AS topup_cost_cents,
        greatest(quota_pct(d.tokens_used, d.budget_tokens), quota_pct(d.cost_used_nanos, d.budget_cost_nanos)) AS pct,
        quota_tier_name(d.tier) AS tier
 FROM (SELECT b.department_id, b.environment FROM department_budgets b
       UNION SELECT s.department_id, s.environment FROM quota_department_slots s) k
     CROSS JOIN (SELECT clock_timestamp() AS now, quota_month((clock_timestamp() AT TIME ZONE quota_zone())::date) AS month) t
-    CROSS JOIN LATERAL quota_department_standing(k.department_id, k.environment, t.month, t.now) d
+    CROSS JOIN LATERAL quota_department_read(k.department_id, k.environment, t.month, t.now) d
     CROSS JOIN LATERAL (
         SELECT greatest(coalesce(sum(s.tokens_held), 0), 0) AS tokens_held,
                greatest(coalesce(sum(s.cost_held_nanos), 0), 0) AS cost_held_nanos

@@ -80,11 +80,15 @@ async def test_the_gateway_is_refused_for_want_of_budget_too(
 
 
 async def test_the_reader_reads_views_and_changes_nothing(calls: Calls, connect: Connect) -> None:
-    await calls.tenant()
+    await calls.department("d", monthly_cost_cents=100)
+    await calls.tenant(department_id="d")
+    await calls.reserve()
+    await calls.tenant("full", daily_completions=0)
+    await calls.reserve("full")
     conn = await connect()
     await as_role(conn, "quota_reader")
-    for view in ("v_quota_status", "v_department_status"):
-        await conn.fetch(f"SELECT * FROM {view}")
+    for view in ("v_quota_usage", "v_quota_status", "v_department_status", "quota_refusals"):
+        assert await conn.fetch(f"SELECT * FROM {view}"), view
     assert await sqlstate_of(conn.execute("UPDATE tenant_limits SET daily_completions = 1")) == (
         "42501"
     )
