@@ -53,7 +53,8 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
     dsn = text("POSTGRES_DSN")
     if dsn is not None and not dsn.startswith(("postgresql://", "postgres://")):
-        faults.append("POSTGRES_DSN must look like postgresql://user@host:5432/database")
+        # no user@ in the example: messages are redacted, and it would be eaten
+        faults.append("POSTGRES_DSN must look like postgresql://host:5432/database?user=name")
     settings = Settings(
         postgres_dsn=dsn,
         keep_server=flag("QUOTA_WORKER_KEEP_SERVER"),

@@ -79,6 +79,7 @@ async def test_a_closed_month_does_not_hold_it(deployment, conn) -> None:
         ("zone", "Asia/Shanghia", "did you mean Asia/Shanghai"),
         ("zone", "shanghai", "did you mean Asia/Shanghai"),
         ("zone", "UTC+8", "no time zone"),
+        ("zone", "CST", "no time zone: use a name such as"),
         ("zone", "", "no time zone"),
         ("zone", "posixrules", "no time zone"),
         ("zone", "localtime", "no time zone"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 KEYS = ("zone", "currency", "locale")
 LOCALES = ("en", "zh-CN")
+ABBREVIATION_MAX = 4
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
@@ -93,5 +94,6 @@ def _hint(name: str) -> str:
     near = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.6)
     near_city = difflib.get_close_matches(wanted.rsplit("/", 1)[-1], cities, n=1, cutoff=0.8)
     found = [folded[wanted]] if wanted in folded else [cities[c] for c in near_city]
-    found = found or [folded[zone] for zone in near]
+    # an abbreviation resembles others by chance: CST is not UCT
+    found = found or [folded[zone] for zone in near if len(wanted) > ABBREVIATION_MAX]
     return f": did you mean {found[0]}?" if found else ": use a name such as Asia/Shanghai"

@@ -81,10 +81,11 @@ async def open_pool(dsn: str, max_size: int = POOL_MAX_SIZE) -> asyncpg.Pool[asy
 def _readable_dsn() -> Iterator[None]:
     try:
         yield
-    except ValueError as error:  # asyncpg lets int() speak for a bad port
+    except (ValueError, OverflowError) as error:  # asyncpg lets int() speak for a bad port
+        # no user@ in the example: messages are redacted, and it would be eaten
         raise ConfigurationError(
             "POSTGRES_DSN can't be read: it must look like "
-            "postgresql://user:password@host:5432/database"
+            "postgresql://host:5432/database?user=name"
         ) from error
 
 
