@@ -84,6 +84,15 @@ class Ledger(Endings):
         tokens = min(limits.bucket_capacity, tokens + gone * limits.bucket_refill_per_sec)
         return tokens, max(at, now)
 
+    def take_token(self, tenant: str, now: datetime) -> bool:
+        """Off draws none; an observed tenant draws none that isn't there."""
+        if self.tenants[tenant].enforce == "off":
+            return False
+        tokens, at = self.bucket(tenant, now)
+        taken = tokens >= 1
+        self.buckets[tenant] = (tokens - 1 if taken else tokens, at)
+        return taken
+
     def give_token_back(self, one: Reservation, now: datetime) -> None:
         if one.tenant not in self.tenants or one.tenant not in self.buckets:
             return
@@ -129,9 +138,7 @@ class Ledger(Endings):
             return answer
         day = day_of(now, self.zone)
         self.check_counters(tenant, day, estimate)
-        if limits.enforce != "off":
-            tokens, at = self.bucket(tenant, now)
-            self.buckets[tenant] = (max(tokens - 1, Fraction(0)), at)
+        taken = self.take_token(tenant, now)
         ttl = limits.reservation_ttl_seconds if ttl_seconds is None else ttl_seconds
         self.reservations[(tenant, request_id)] = Reservation(
             tenant=tenant,
@@ -145,7 +152,7 @@ class Ledger(Endings):
             department=limits.department_id,
             environment=limits.environment,
             answer=answer,
-            token_taken=limits.enforce != "off",
+            token_taken=taken,
         )
         return answer
 
@@ -241,9 +248,7 @@ class Ledger(Endings):
         answer = self.decide(tenant, charge, now)
         if not answer.allowed and limits.enforce == "on":
             return (False, answer.reason)
-        if limits.enforce != "off":
-            tokens, at = self.bucket(tenant, now)
-            self.buckets[tenant] = (max(tokens - 1, Fraction(0)), at)
+        self.take_token(tenant, now)
         day = day_of(now, self.zone)
         self.legacy[(tenant, day)] = self.legacy.get((tenant, day), NOTHING) + charge
         if limits.department_id is not None:
