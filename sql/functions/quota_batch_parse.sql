@@ -40,24 +40,57 @@ AS $$
     END
 $$;
 
+-- All elements at once where the batch is plain; with the faults of the bad ones, one by one, where it isn't.
+-- Plain: an element equals what is read from it, so it has no unknown key, no null and no value of another type.
 CREATE OR REPLACE FUNCTION quota_requests_parse(p_requests jsonb) RETURNS quota_request[]
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
+    RETURN (
+        SELECT array_agg((k.n, CASE
+                WHEN k.e IS DISTINCT FROM jsonb_strip_nulls(jsonb_build_object(
+                         'tenant', k.tenant, 'request_id', k.request_id, 'in_tokens', k.in_tokens, 'out_tokens', k.out_tokens,
+                         'cost_nanos', k.cost_nanos, 'model', k.model, 'app', k.app, 'api_key', k.api_key,
+                         'end_user', k.end_user, 'priority', k.priority, 'ttl_seconds', k.ttl_seconds))
+                     OR ((k.in_tokens | k.out_tokens) BETWEEN 0 AND 500000000000
+                         AND k.cost_nanos BETWEEN 0 AND 1000000000000000 AND k.tenant <> '' AND k.request_id <> ''
+                         AND octet_length(concat(k.tenant, k.request_id, k.model, k.app, k.api_key, k.end_user)) <= 200
+                         AND concat(k.tenant, k.request_id, k.model, k.app, k.api_key, k.end_user) !~ '[\x01-\x1f\x7f-\x9f]'
+                         AND coalesce(k.priority, 'normal') IN ('normal', 'high', 'low') AND k.ttl_seconds IS NULL) IS NOT TRUE
+                THEN (quota_request_parse(k.e, k.n::int)).fault END,
+                k.tenant, k.request_id, k.in_tokens, k.out_tokens, k.cost_nanos, k.model, k.app, k.api_key, k.end_user,
+                coalesce(k.priority, 'normal'), k.ttl_seconds)::quota_request)
+        FROM ROWS FROM (jsonb_array_elements(p_requests),
+                        jsonb_to_recordset(p_requests) AS (
+                            tenant text, request_id text, in_tokens bigint, out_tokens bigint, cost_nanos bigint, model text,
+                            app text, api_key text, end_user text, priority text, ttl_seconds int))
+                 WITH ORDINALITY AS k (e, tenant, request_id, in_tokens, out_tokens, cost_nanos, model, app, api_key,
+                                       end_user, priority, ttl_seconds, n)
+    );
+EXCEPTION WHEN data_exception THEN
+    RETURN (SELECT array_agg(quota_request_parse(a.e, a.n::int) ORDER BY a.n)
+            FROM jsonb_array_elements(p_requests) WITH ORDINALITY AS a (e, n));
+END $$;
+
+-- One element, good or bad, with its fault.
+CREATE OR REPLACE FUNCTION quota_request_parse(p_element jsonb, p_ordinal int) RETURNS quota_request
 LANGUAGE sql IMMUTABLE
 AS $$
-    SELECT array_agg((q.ordinal, coalesce(q.fault,
+    SELECT (p_ordinal, coalesce(q.fault,
                quota_request_fault(q.tenant, q.request_id, q.in_tokens, q.out_tokens, q.cost_nanos),
-               quota_labels_fault(q.model, q.app, q.api_key, q.end_user, q.priority, CASE WHEN q.ttl BETWEEN 1 AND 86400 THEN q.ttl::int WHEN q.ttl IS NOT NULL THEN 0 END)),
+               quota_labels_fault(q.model, q.app, q.api_key, q.end_user, q.priority,
+                                  CASE WHEN q.ttl BETWEEN 1 AND 86400 THEN q.ttl::int WHEN q.ttl IS NOT NULL THEN 0 END)),
                q.tenant, q.request_id, q.in_tokens, q.out_tokens, q.cost_nanos, q.model, q.app, q.api_key, q.end_user,
-               q.priority, CASE WHEN q.ttl BETWEEN 1 AND 86400 THEN q.ttl::int END)::quota_request ORDER BY q.ordinal)
-    FROM (SELECT n AS ordinal,
-                 quota_json_fault(e, '{tenant,request_id,model,app,api_key,end_user,priority}',
+               q.priority, CASE WHEN q.ttl BETWEEN 1 AND 86400 THEN q.ttl::int END)::quota_request
+    FROM (SELECT quota_json_fault(p_element, '{tenant,request_id,model,app,api_key,end_user,priority}',
                                   '{in_tokens,out_tokens,cost_nanos,ttl_seconds}') AS fault,
-                 e ->> 'tenant' AS tenant, e ->> 'request_id' AS request_id,
-                 quota_json_count(e -> 'in_tokens') AS in_tokens, quota_json_count(e -> 'out_tokens') AS out_tokens,
-                 quota_json_count(e -> 'cost_nanos') AS cost_nanos,
-                 e ->> 'model' AS model, e ->> 'app' AS app, e ->> 'api_key' AS api_key, e ->> 'end_user' AS end_user,
-                 coalesce(e ->> 'priority', 'normal') AS priority,
-                 quota_json_count(e -> 'ttl_seconds') AS ttl
-          FROM jsonb_array_elements(p_requests) WITH ORDINALITY AS a (e, n)) q
+                 p_element ->> 'tenant' AS tenant, p_element ->> 'request_id' AS request_id,
+                 quota_json_count(p_element -> 'in_tokens') AS in_tokens,
+                 quota_json_count(p_element -> 'out_tokens') AS out_tokens,
+                 quota_json_count(p_element -> 'cost_nanos') AS cost_nanos,
+                 p_element ->> 'model' AS model, p_element ->> 'app' AS app, p_element ->> 'api_key' AS api_key,
+                 p_element ->> 'end_user' AS end_user, coalesce(p_element ->> 'priority', 'normal') AS priority,
+                 quota_json_count(p_element -> 'ttl_seconds') AS ttl) q
 $$;
 
 CREATE OR REPLACE FUNCTION quota_usages_parse(p_usages jsonb) RETURNS quota_usage_report[]

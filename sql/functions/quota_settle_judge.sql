@@ -83,16 +83,17 @@ BEGIN
                                 OR cost_nanos > r.estimated_cost_nanos),
         model            = coalesce(p_model, r.model),
         cached_in_tokens = coalesce(p_cached_in_tokens, r.cached_in_tokens),
-        usage_id         = coalesce(p_usage_id, r.usage_id),
+        usage_id         = p_usage_id,
         usage_in_tokens  = p_in_tokens,
         usage_out_tokens = p_out_tokens,
         usage_cost_nanos = p_cost_nanos
     WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id;
-    -- The row remembers the latest usage id; the ones before it move aside.
+    -- The row remembers the latest usage with its id, if any; the ids before it move aside.
     IF r.usage_id IS NOT NULL AND p_usage_id IS DISTINCT FROM r.usage_id THEN
         INSERT INTO quota_usage_ids (tenant_id, request_id, usage_id, in_tokens, out_tokens, cost_nanos, seen_at)
         VALUES (p_tenant, p_request_id, r.usage_id, r.usage_in_tokens, r.usage_out_tokens, r.usage_cost_nanos, p_now)
-        ON CONFLICT DO NOTHING;
+        ON CONFLICT (tenant_id, request_id, usage_id) DO UPDATE SET
+            in_tokens = excluded.in_tokens, out_tokens = excluded.out_tokens, cost_nanos = excluded.cost_nanos;
     END IF;
 END $$;
 

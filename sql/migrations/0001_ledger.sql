@@ -331,6 +331,27 @@ CREATE TYPE quota_answer AS (
     ordinal             int
 );
 
+-- A batch by tenant: parallel arrays.
+CREATE TYPE quota_batch_groups AS (
+    tenants text[],
+    depts   text[],
+    envs    text[],
+    ttls    int[],
+    tiers   text[],
+    ns      bigint[],
+    ins     bigint[],
+    outs    bigint[],
+    costs   bigint[],
+    fits    boolean[]
+);
+
+-- What of a batch was admitted in one go: parallel arrays, in the batch's order.
+CREATE TYPE quota_batch_done AS (
+    ordinals        int[],
+    reservation_ids bigint[],
+    tiers           text[]
+);
+
 CREATE TYPE quota_usage_report AS (
     ordinal          int,
     fault            text,
