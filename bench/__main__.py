@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -41,6 +42,8 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
 def main() -> int:
     """Exit 0 measured, 1 with --strict where a target is missed, 2 where a run is broken."""
     options = read_options(tuple(MEASURES))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # leave through Cluster's exit
     rows: list[Row] = []
     try:
         with Cluster(options) as cluster:

@@ -90,6 +90,10 @@ class Bench:
                     (self._cpu(database, what), self._cpu(database, "two_table"))
                     for _ in range(self.options.rounds)
                 ]
+                tell(
+                    f"  {what}: "
+                    + ", ".join(f"{ours:.0f}/{theirs:.0f} us" for ours, theirs in rounds)
+                )
                 title = f"server CPU per call, quota_{what} / two-table function, uniform"
                 rows.append(ratio_row("cpu", title, rounds, at_most=True, unit=" us"))
         self.cluster.drop(database)
