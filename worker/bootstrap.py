@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from worker.jobs.context import JobPorts
+    from worker.notifiers.channels import ConfiguredChannels
     from worker.postgres.embedded import EmbeddedServer
     from worker.postgres.jobs import PostgresJobRuns
     from worker.postgres.reports import PostgresReports
@@ -97,18 +98,20 @@ class Deps:
             self._stack.push_async_callback(self._pool.close)
         return self._pool
 
-    async def job_ports(self) -> JobPorts:
-        """The adapters that jobs see, on the command's pool."""
-        from worker.jobs.context import JobPorts
+    def channels(self) -> ConfiguredChannels:
+        """The configured channels; raises ConfigurationError for a wrong one."""
         from worker.notifiers.channels import ConfiguredChannels
+
+        return ConfiguredChannels.from_settings(self.settings, self.assets, environ=self.environ)
+
+    async def job_ports(self, channels: ConfiguredChannels) -> JobPorts:
+        """The adapters that jobs see, on the command's pool; closes the channels at the end."""
+        from worker.jobs.context import JobPorts
         from worker.postgres.jobs import PostgresMonths
         from worker.postgres.ledger import PostgresLedger
         from worker.postgres.outbox import PostgresOutbox, PostgresWarnings
         from worker.postgres.queries import load_queries
 
-        channels = ConfiguredChannels.from_settings(
-            self.settings, self.assets, environ=self.environ
-        )
         outbox = load_queries(self.assets, "outbox")
         pool = await self.pool()
         self._stack.push_async_callback(channels.close)

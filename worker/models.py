@@ -67,12 +67,17 @@ class JobRun(NamedTuple):
 
 
 class TickLease(NamedTuple):
-    """A granted lease: its fence rises with every grant, its end is database time."""
+    """A granted lease: its fence rises with every grant, its end is database time.
+
+    ``idle``: no due job would find anything, so they are written as done already, and the
+    lease is free again.
+    """
 
     owner: str
     fence: int
     expires_at: datetime
     due_jobs: tuple[str, ...]
+    idle: bool = False
 
 
 class CrossingCounts(NamedTuple):

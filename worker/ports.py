@@ -154,22 +154,38 @@ class Channels(Protocol):
 class JobRuns(Protocol):
     """The tick's lease and the record of each job's run. Lease times are real time."""
 
+    async def due(self, schedules: Sequence[JobSchedule], now: datetime | None) -> Sequence[str]:
+        """The names of the jobs that are due, in the order given; changes nothing."""
+
     async def begin(
         self,
         owner: str,
         lease_seconds: int,
         schedules: Sequence[JobSchedule],
         now: datetime | None,
+        *,
+        may_idle: bool = False,
     ) -> TickLease | None:
-        """Take the lease and open a run of each due job; None when another tick has it."""
+        """Take the lease and open a run of each due job; None when another tick has it.
+
+        ``may_idle``: where it is certain that no job would find anything, the tick is
+        written down as done at once (``TickLease.idle``).
+        """
 
     async def renew(self, lease: TickLease, lease_seconds: int) -> bool:
         """Prolong the lease; False when a later tick took it."""
 
     async def record(
-        self, lease: TickLease, runs: Sequence[JobRun], *, release: bool, now: datetime | None
+        self,
+        lease: TickLease,
+        runs: Sequence[JobRun],
+        *,
+        release: bool,
+        now: datetime | None,
+        idle: bool = False,
     ) -> int:
         """Write how jobs ended, give the lease back if ``release``; returns how many.
 
-        Runs that a later tick took over are left to it.
+        Runs that a later tick took over are left to it. ``idle``: all jobs ran, and found
+        nothing to do.
         """

@@ -10,6 +10,10 @@ CREATE TABLE tick_lease (
     fence       bigint      NOT NULL DEFAULT 0,
     expires_at  timestamptz NOT NULL DEFAULT '-infinity',
     renewed_at  timestamptz NOT NULL DEFAULT '-infinity',
+    -- the transaction that began this tick, if no older one was running then; and the one that
+    -- ended the last, if that found nothing to do and nobody else had written (see tick_begin)
+    begun_xid   xid8,
+    idle_xid    xid8,
     CONSTRAINT tick_lease_pkey PRIMARY KEY (lease_name),
     CONSTRAINT tick_lease_single CHECK (lease_name = 'tick')
 );

@@ -1,12 +1,16 @@
 -- name: tick_begin
-SELECT granted, fence, lease_until, due
-  FROM tick_begin($1::text, $2::integer, $3::text[], $4::integer[], $5::boolean[], $6::timestamptz);
+SELECT granted, fence, lease_until, due, idle
+  FROM tick_begin($1::text, $2::integer, $3::text[], $4::integer[], $5::boolean[], $6::timestamptz, $7::boolean);
+
+-- name: tick_due
+SELECT job FROM tick_due($1::text[], $2::integer[], $3::boolean[], COALESCE($4::timestamptz, clock_timestamp()))
+ ORDER BY ordinal;
 
 -- name: tick_renew
 SELECT tick_renew($1::bigint, $2::integer) AS renewed;
 
 -- name: tick_record
-SELECT tick_record($1::bigint, $2::text::jsonb, $3::boolean, $4::timestamptz) AS written;
+SELECT tick_record($1::bigint, $2::text::jsonb, $3::boolean, $4::timestamptz, $5::boolean) AS written;
 
 -- name: months_to_roll
 SELECT months.month

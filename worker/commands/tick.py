@@ -98,22 +98,24 @@ async def tick(
 ) -> TickReport:
     """One tick with its lease, deadline and signals; raises only for the database's trouble."""
     from worker.clock import monotonic_seconds
-    from worker.jobs.context import Deadline, JobContext
-    from worker.jobs.tick import DEADLINE_SECONDS, Tick
+    from worker.jobs.context import Deadline
+    from worker.jobs.tick import DEADLINE_SECONDS, Tick, TickAsked
 
+    # a wrong channel is told even when there is nothing to send
+    channels = deps.channels()
     deadline = Deadline(DEADLINE_SECONDS, monotonic_seconds)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, deadline.stop)
     try:
-        ctx = JobContext(as_of, deadline, dry_run, await deps.job_ports())
         runner = Tick(
             await deps.job_runs(),
             f"{os.uname().nodename}:{os.getpid()}",
             monotonic_seconds,
             on_run,
         )
-        return await runner.run(jobs, ctx, always=always)
+        asked = TickAsked(as_of, deadline, dry_run, always)
+        return await runner.run(jobs, asked, lambda: deps.job_ports(channels))
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

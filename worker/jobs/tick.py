@@ -11,15 +11,19 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from worker.errors import DatabaseUnreachableError, QuotaWorkerError
+from worker.jobs.context import JobContext
 from worker.models import JobRun, JobSchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
 
-    from worker.jobs.context import JobContext
+    from worker.jobs.context import Deadline, JobPorts
     from worker.jobs.registry import Job
     from worker.models import TickLease
     from worker.ports import JobRuns
+
+    OpenPorts = Callable[[], Awaitable[JobPorts]]
 
 DEADLINE_SECONDS = 240.0
 LEASE_SECONDS = 60
@@ -39,6 +43,19 @@ class TickReport(NamedTuple):
         return any(run.outcome == "failed" for run in self.runs)
 
 
+class TickAsked(NamedTuple):
+    """How a tick is to run: ``now`` and ``dry_run`` as of ``JobContext``; ``always``: all jobs."""
+
+    now: datetime | None
+    deadline: Deadline
+    dry_run: bool
+    always: bool
+
+    def context(self, ports: JobPorts) -> JobContext:
+        """What the jobs are handed."""
+        return JobContext(self.now, self.deadline, self.dry_run, ports)
+
+
 class Tick:
     """Runs jobs under the lease. Built once, run once."""
 
@@ -55,27 +72,39 @@ class Tick:
         self._monotonic = monotonic
         self._on_run = on_run
 
-    async def run(self, jobs: Sequence[Job], ctx: JobContext, *, always: bool) -> TickReport:
-        """One pass over those of ``jobs`` that are due, or over all when ``always``.
+    async def run(self, jobs: Sequence[Job], asked: TickAsked, open_ports: OpenPorts) -> TickReport:
+        """One pass over those of ``jobs`` that are due, or over all when ``asked.always``.
 
-        A dry run takes no lease and writes nothing down.
+        A dry run takes no lease and writes nothing down. ``open_ports`` is called only when
+        a job is to run: an idle tick doesn't pay for it.
         """
-        if ctx.dry_run:
-            runs = [await self._run_job(job, ctx) for job in jobs]
-            return TickReport(granted=True, runs=tuple(runs))
         schedules = [
-            JobSchedule(job.name, job.interval_seconds, always or job.every_tick) for job in jobs
+            JobSchedule(job.name, job.interval_seconds, asked.always or job.every_tick)
+            for job in jobs
         ]
-        lease = await self._job_runs.begin(self._owner, LEASE_SECONDS, schedules, ctx.now)
+        if asked.dry_run:
+            due = await self._job_runs.due(schedules, asked.now)
+            ctx = asked.context(await open_ports())
+            runs = [await self._run_job(job, ctx) for job in jobs if job.name in due]
+            return TickReport(granted=True, runs=tuple(runs))
+        lease = await self._job_runs.begin(
+            self._owner, LEASE_SECONDS, schedules, asked.now, may_idle=not asked.always
+        )
         if lease is None:
             return TickReport(granted=False)
-        renewal = asyncio.create_task(self._keep(lease, ctx))
+        if lease.idle:
+            return TickReport(
+                granted=True, runs=tuple(JobRun(job, "done", {}, 0.0) for job in lease.due_jobs)
+            )
+        renewal = asyncio.create_task(self._keep(lease, asked.deadline))
         try:
-            return await self._run_due(jobs, ctx, lease)
+            return await self._run_due(jobs, asked, lease, open_ports)
         finally:
             renewal.cancel()
 
-    async def _run_due(self, jobs: Sequence[Job], ctx: JobContext, lease: TickLease) -> TickReport:
+    async def _run_due(
+        self, jobs: Sequence[Job], asked: TickAsked, lease: TickLease, open_ports: OpenPorts
+    ) -> TickReport:
         """Run each due job; the record and the lease's end are written in one go.
 
         A job's record is held back only while the jobs after it run: should the process
@@ -83,12 +112,16 @@ class Tick:
         """
         runs: list[JobRun] = []
         try:
+            ctx = asked.context(await open_ports())
             for job in jobs:
                 if job.name in lease.due_jobs:
                     run = await self._run_job(job, ctx)
                     runs.append(run)
         finally:
-            await self._job_runs.record(lease, runs, release=True, now=ctx.now)
+            idle = not asked.always and {job.name for job in jobs if job.every_tick} <= {
+                run.job for run in runs if run.outcome == "done" and not any(run.counts.values())
+            }
+            await self._job_runs.record(lease, runs, release=True, now=asked.now, idle=idle)
         return TickReport(granted=True, runs=tuple(runs))
 
     async def _run_job(self, job: Job, ctx: JobContext) -> JobRun:
@@ -113,7 +146,7 @@ class Tick:
         self._on_run(run)
         return run
 
-    async def _keep(self, lease: TickLease, ctx: JobContext) -> None:
+    async def _keep(self, lease: TickLease, deadline: Deadline) -> None:
         """Renew the lease until cancelled; losing it asks the jobs to stop."""
         while True:  # bounded by the tick, which cancels it
             await asyncio.sleep(RENEW_EVERY_SECONDS)
@@ -122,7 +155,7 @@ class Tick:
             except QuotaWorkerError:
                 continue
             if not kept:
-                ctx.deadline.stop()
+                deadline.stop()
                 return
 
 

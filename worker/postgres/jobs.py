@@ -25,12 +25,20 @@ class PostgresJobRuns:
         self._pool = pool
         self._queries = queries
 
+    async def due(self, schedules: Sequence[JobSchedule], now: datetime | None) -> Sequence[str]:
+        """The names of the jobs that are due, in the order given; changes nothing."""
+        with translated():
+            rows = await self._pool.fetch(self._queries["tick_due"], *_columns(schedules), now)
+        return [row["job"] for row in rows]
+
     async def begin(
         self,
         owner: str,
         lease_seconds: int,
         schedules: Sequence[JobSchedule],
         now: datetime | None,
+        *,
+        may_idle: bool = False,
     ) -> TickLease | None:
         """Take the lease and open a run of each due job; None when another tick has it."""
         with translated():
@@ -38,14 +46,13 @@ class PostgresJobRuns:
                 self._queries["tick_begin"],
                 owner,
                 lease_seconds,
-                [schedule.job for schedule in schedules],
-                [schedule.interval_seconds for schedule in schedules],
-                [schedule.always for schedule in schedules],
+                *_columns(schedules),
                 now,
+                may_idle,
             )
         if row is None or not row["granted"]:
             return None
-        return TickLease(owner, row["fence"], row["lease_until"], tuple(row["due"]))
+        return TickLease(owner, row["fence"], row["lease_until"], tuple(row["due"]), row["idle"])
 
     async def renew(self, lease: TickLease, lease_seconds: int) -> bool:
         """Prolong the lease; False when a later tick took it."""
@@ -56,7 +63,13 @@ class PostgresJobRuns:
         return bool(renewed)
 
     async def record(
-        self, lease: TickLease, runs: Sequence[JobRun], *, release: bool, now: datetime | None
+        self,
+        lease: TickLease,
+        runs: Sequence[JobRun],
+        *,
+        release: bool,
+        now: datetime | None,
+        idle: bool = False,
     ) -> int:
         """Write how jobs ended, give the lease back if ``release``; returns how many."""
         written = [
@@ -73,7 +86,7 @@ class PostgresJobRuns:
         document = json.dumps(written).replace("\\u0000", "\\ufffd")
         with translated():
             count: int = await self._pool.fetchval(
-                self._queries["tick_record"], lease.fence, document, release, now
+                self._queries["tick_record"], lease.fence, document, release, now, idle
             )
         return count
 
@@ -99,3 +112,11 @@ class PostgresMonths:
         if row is None:
             raise RuntimeError("quota_roll_month returned no row")
         return MonthRolled(month, row["rows"], row["closed"])
+
+
+def _columns(schedules: Sequence[JobSchedule]) -> tuple[list[str], list[int], list[bool]]:
+    return (
+        [schedule.job for schedule in schedules],
+        [schedule.interval_seconds for schedule in schedules],
+        [schedule.always for schedule in schedules],
+    )
