@@ -57,6 +57,12 @@ class DatabaseAccessError(DatabaseError):
     exit_code = 2
 
 
+class DatabaseMissingError(DatabaseError):
+    """There is no such database: create it, or correct its name in POSTGRES_DSN."""
+
+    exit_code = 2
+
+
 class UnsupportedServerError(DatabaseError):
     """PostgreSQL 15 or newer is needed: upgrade the server."""
 

@@ -119,6 +119,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     try:
         traffic = PostgresTraffic(pool, load_queries(deps.assets, "traffic"))
         tenants = sorted({request.ask.tenant_id for request in planned})
+        await traffic.lanes([])  # in a database without our columns nothing is created
         await prepare_tenants(traffic, tenants, create=args.create_tenants)
         journal = _Journal(args.journal)
         progress = _ProgressBar(len(planned))

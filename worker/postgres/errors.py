@@ -33,7 +33,7 @@ _CLASSES: dict[str, type[errors.DatabaseError]] = {
     "42883": errors.SchemaMissingError,  # undefined function
     "3F000": errors.SchemaMissingError,  # no schema to create in
     "42501": errors.DatabaseAccessError,
-    "3D000": errors.DatabaseAccessError,  # no such database
+    "3D000": errors.DatabaseMissingError,  # no such database
     "53300": errors.DatabaseUnreachableError,  # too many connections
     "57P01": errors.DatabaseUnreachableError,  # server shuts down
     "57P02": errors.DatabaseUnreachableError,
@@ -60,8 +60,8 @@ def translate(error: BaseException) -> errors.QuotaWorkerError | None:
     """
     if isinstance(error, errors.QuotaWorkerError):
         return error
-    text = redact(" ".join(str(error).split()))
     state = sqlstate_of(error)
+    text = redact(" ".join(_words(error, state).split()))
     if state is not None:
         return _from_server(state, text)
     found: type[errors.QuotaWorkerError]
@@ -76,6 +76,13 @@ def translate(error: BaseException) -> errors.QuotaWorkerError | None:
             return errors.DatabaseUnreachableError(f"the database connection was lost: {text}")
         return errors.ConfigurationError(f"POSTGRES_DSN or a call is wrong: {text}")
     return None
+
+
+def _words(error: BaseException, state: str | None) -> str:
+    """What the error says; of the server's hints those that we know better are left out."""
+    if _CLASSES.get(state or "") is errors.SchemaMissingError and error.args:
+        return str(error.args[0])
+    return str(error)
 
 
 def _from_server(state: str, text: str) -> errors.DatabaseError:
