@@ -51,7 +51,7 @@ async def test_a_database_that_is_not_migrated(new_database: NewDatabase, kind: 
 
 
 async def test_a_database_that_does_not_exist(dsn: str) -> None:
-    missing = dsn.replace(dsn.split("/")[3].split("?")[0], "nowhere", 1)
+    missing = dsn.replace(dsn.split("/")[3].split("?", maxsplit=1)[0], "nowhere", 1)
     done = await quota_worker(missing, "status")
     assert (done.code, done.out) == (2, "")
     assert done.err == (

@@ -184,7 +184,10 @@ def summary_text(summary: ReplaySummary, tenants: int, seconds: float) -> str:
     from worker.status_text import table
 
     asked = summary.asked.requests
-    lines = [f"{asked:,} requests of {tenants:,} tenants in {seconds:.1f} s", ""]
+    lines = [
+        f"{_counted(asked, 'request')} of {_counted(tenants, 'tenant')} in {seconds:.1f} s",
+        "",
+    ]
     rows = [
         (reason, f"{number:,}", f"{100 * number / max(asked, 1):.1f} %")
         for reason, number in sorted(summary.reasons.items(), key=lambda item: (-item[1], item[0]))
@@ -215,13 +218,16 @@ def summary_text(summary: ReplaySummary, tenants: int, seconds: float) -> str:
         table(("", "requests", "input", "output", "cost", ""), sums, frozenset({1, 2, 3, 4}))
     )
     if summary.replayed:
-        lines += [
-            "",
-            f"{summary.replayed:,} were known already: charged once (--run-id NAME: a fresh run)",
-        ]
+        known = _counted(summary.replayed, "request")
+        lines += ["", f"{known} known already: charged once (--run-id NAME: a fresh run)"]
     if summary.lock_retries:
-        lines.append(f"{summary.lock_retries:,} calls waited for a busy row and were repeated")
+        calls = _counted(summary.lock_retries, "call")
+        lines.append(f"waited for a busy row and repeated: {calls}")
     return "\n".join(lines)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _options(args: argparse.Namespace) -> ReplayOptions:
