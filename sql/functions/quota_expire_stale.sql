@@ -46,7 +46,7 @@ BEGIN
             charged_cost_nanos = CASE d.policy WHEN 'release' THEN 0 WHEN 'partial' THEN quota_partial_cost(r)
                                                ELSE r.estimated_cost_nanos END
         FROM due d
-        WHERE r.tenant_id = d.tenant_id AND r.request_id = d.request_id AND r.state = 'open' AND r.expires_at <= v_now
+        WHERE r.tenant_id = d.tenant_id AND r.request_id = d.request_id AND r.ended_at IS NULL AND r.expires_at <= v_now
         RETURNING r.*
     )
     SELECT array_agg(e::quota_reservations) INTO v_ended FROM ended e;

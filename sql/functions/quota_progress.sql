@@ -24,7 +24,7 @@ BEGIN
         progress_out_tokens = greatest(r.progress_out_tokens, p_out_tokens),
         expires_at = greatest(r.expires_at, least(v_now + r.ttl_seconds * interval '1 second',
                                                   r.admitted_at + interval '60 minutes'))
-    WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id AND r.state = 'open'
+    WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id AND r.ended_at IS NULL
     RETURNING 'progressed', r.expires_at INTO outcome, expires_at;
     IF NOT FOUND THEN
         SELECT 'already_final', r.expires_at INTO outcome, expires_at

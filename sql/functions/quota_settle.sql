@@ -31,7 +31,8 @@ BEGIN
     IF pg_advisory_xact_lock(hashtextextended(p_tenant, 1)) IS NULL THEN NULL; END IF;
     v_now := coalesce(p_now, clock_timestamp());
 
-    -- The usual end: an open reservation and whole figures.
+    -- The usual end: an open reservation and whole figures. Not asked for by state = 'open', which would let a plan
+    -- read the whole index of open reservations.
     IF p_cost_nanos IS NOT NULL AND p_in_tokens IS NOT NULL THEN
         UPDATE quota_reservations r SET
             state = 'settled', ended_at = v_now,
@@ -40,7 +41,7 @@ BEGIN
             usage_id = p_usage_id, cached_in_tokens = p_cached_in_tokens, model = coalesce(p_model, r.model),
             over = p_in_tokens > r.estimated_in_tokens OR p_out_tokens > r.estimated_out_tokens
                    OR p_cost_nanos > r.estimated_cost_nanos
-        WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id AND r.state = 'open'
+        WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id AND r.ended_at IS NULL
         RETURNING r.period, r.department_id, r.environment, r.estimated_in_tokens, r.estimated_out_tokens, r.estimated_cost_nanos
         INTO v_day, v_dept, v_env, v_in, v_out, v_cost;
         IF FOUND THEN
