@@ -18,7 +18,13 @@ DECLARE
 BEGIN
     SELECT array_agg(q.tenant_id), array_agg(q.period) INTO v_tenants, v_days
     FROM (SELECT u.tenant_id, u.period FROM quota_usage u
-          WHERE u.period >= v_from AND quota_unbooked(u) LIMIT p_limit) q;
+          WHERE u.period >= v_from
+            -- quota_unbooked, written out: a call per row of two months would take twice as long
+            AND (u.completions <> u.booked_completions OR u.input_tokens <> u.booked_input_tokens
+                 OR u.output_tokens <> u.booked_output_tokens
+                 OR CASE WHEN abs(u.cost_cents) < 400000000000
+                         THEN u.cost_cents * 10000000 + u.cost_subcent_nanos <> u.booked_cost_nanos END)
+          LIMIT p_limit) q;
     IF v_tenants IS NULL THEN
         RETURN 0;
     END IF;
