@@ -90,7 +90,7 @@ class Renderer:
                 lstrip_blocks=True,
                 autoescape=False,  # noqa: S701  finalize escapes for the channel, not for HTML
             )
-            environment.filters |= {"list_names": _joiner(escape), "shell": shlex.quote}
+            environment.filters |= {"list_names": _joiner(escape), "shell": _argument}
             self._environments[part] = environment
         return self._environments[part]
 
@@ -100,6 +100,11 @@ def _joiner(escape: Callable[[str], str]) -> Callable[[list[str]], Trusted]:
         return Trusted(", ".join(escape(name) for name in names))
 
     return list_names
+
+
+def _argument(name: str) -> str:
+    """The name as one word of a shell's command line, and no option of the command's."""
+    return f"{'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"
 
 
 def alert_view(facts: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING
 
+from worker.status_detail import detail_document, detail_text
 from worker.status_text import clipped, table, visible
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ HEADER = (
 )
 RIGHT = frozenset({2, 3, 4, 6, 7, 8})
 NONE = "-"
+PERIODS = {"daily": "day", "monthly": "month"}
 
 
 def render_text(report: StatusReport, zone: ZoneInfo) -> str:
@@ -39,6 +41,8 @@ def render_text(report: StatusReport, zone: ZoneInfo) -> str:
             lines.append(f"… and {hidden} more: --top {report.subjects}")
     else:
         lines.append("no tenants yet: add rows to tenant_limits, or try quota-worker demo")
+    for detail in report.details:
+        lines.extend(("", detail_text(detail, zone, report.currency)))
     lines.extend(("", _tick_line(report, zone), _outbox_line(report)))
     return "\n".join(lines)
 
@@ -73,6 +77,7 @@ def as_document(report: StatusReport) -> dict[str, object]:
         "last_tick": report.last_tick_at.isoformat() if report.last_tick_at else None,
         "failed_jobs": list(report.failed_jobs),
         "outbox": dict(report.outbox),
+        **({"details": [detail_document(one) for one in report.details]} if report.details else {}),
     }
 
 
@@ -90,7 +95,7 @@ def _cells(row: StatusRow, zone: ZoneInfo) -> tuple[str, ...]:
         bucket = f"{left:.1f}/{row.bucket_capacity:g}"
     return (
         f"{'▪ ' if row.kind == 'department' else ''}{subject}{mode}",
-        row.dimension or "no caps",
+        dimension_words(row.dimension) if row.dimension else "no caps",
         _amount(row.used, row.dimension),
         _amount(row.cap, row.dimension),
         NONE if row.pct is None else f"{_number(row.pct):.1f}",
@@ -100,6 +105,12 @@ def _cells(row: StatusRow, zone: ZoneInfo) -> tuple[str, ...]:
         str(row.refusals),
         NONE if row.resets_at is None else _short_time(row.resets_at, zone),
     )
+
+
+def dimension_words(dimension: str) -> str:
+    """A cap's name for people, as in alerts: ``daily_input_tokens`` is ``input tokens, day``."""
+    period, _, quantity = dimension.partition("_")
+    return f"{quantity.replace('_', ' ')}, {PERIODS[period]}"
 
 
 def _tick_line(report: StatusReport, zone: ZoneInfo) -> str:

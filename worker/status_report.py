@@ -36,10 +36,49 @@ class StatusRow:
 
 
 @dataclass(frozen=True, slots=True)
+class HourRow:
+    """One app, key and model within the last hour; None: the gateway named none.
+
+    ``stale``: charged by the stale policy, as no usage came; ``observed``: let through under
+    ``observe`` where they would have been refused.
+    """
+
+    app: str | None
+    api_key: str | None
+    model: str | None
+    requests: int
+    tokens: Decimal
+    cost_nanos: Decimal
+    stale: int
+    observed: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRow:
+    """How often a subject's tenants were refused today for one reason."""
+
+    reason: str
+    refusals: int
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectDetail:
+    """One row's subject looked at closely; most costly, most frequent first."""
+
+    kind: str
+    subject: str
+    environment: str
+    last_hour: tuple[HourRow, ...]
+    refusals: tuple[RefusalRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReport:
     """The status of a deployment: ``subjects`` counts all rows, ``rows`` are the worst.
 
     ``outbox`` is (state, how many); ``failed_jobs`` are those whose latest run failed.
+    ``details``: one for each row where one subject was asked for, else none.
     """
 
     at: datetime
@@ -50,3 +89,4 @@ class StatusReport:
     last_tick_at: datetime | None
     failed_jobs: tuple[str, ...]
     outbox: tuple[tuple[str, int], ...]
+    details: tuple[SubjectDetail, ...] = ()

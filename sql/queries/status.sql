@@ -1,5 +1,6 @@
 -- name: status_rows
--- The $1 worst subjects, worst first; each with its worst dimension of today or this month.
+-- The $1 worst subjects, worst first; each with its worst dimension of today or this month. $2: only the tenant
+-- and the department of this name, found by their keys (the plan is made for the value); NULL: all.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at, quota_day(clock_timestamp()) AS today
 ), tenant_dimension AS (
@@ -15,6 +16,7 @@ WITH clock AS MATERIALIZED (
            ('monthly_tokens', v.monthly_tokens_used, v.monthly_tokens_cap, v.monthly_tokens_pct),
            ('monthly_cost', v.monthly_cost_used_cents, v.monthly_cost_cap_cents, v.monthly_cost_pct)
            ) AS d (dimension, used, cap, pct)
+     WHERE $2::text IS NULL OR v.tenant_id = $2
 ), tenant_worst AS (
     SELECT DISTINCT ON (d.tenant_id)
            'tenant' AS kind, d.tenant_id AS subject, d.environment, d.department_id, d.enforce,
@@ -36,6 +38,7 @@ WITH clock AS MATERIALIZED (
      CROSS JOIN LATERAL (VALUES (c.dimension, c.used, c.cap::numeric,
            CASE WHEN c.cap <= 0 THEN 100 ELSE round(c.used * 100 / c.cap, 1) END)
            ) AS d (dimension, used, cap, pct)
+     WHERE $2::text IS NULL OR v.department_id = $2
      ORDER BY v.department_id, v.environment, d.pct DESC NULLS LAST, d.dimension
 ), subject AS (
     SELECT w.*, count(*) OVER () AS subjects
@@ -86,3 +89,45 @@ SELECT clock_timestamp() AS at, s.billing_zone, s.currency,
 
 -- name: outbox_counts
 SELECT o.state, count(*) AS messages FROM quota_outbox o GROUP BY o.state ORDER BY o.state;
+
+-- name: last_hour
+-- The hour before $4 of one subject by app, key and model, most costly first: $1 tenant or department, $2 its id,
+-- $3 the department's environment. Charged, or held while open. A bound time lets the block-range index on
+-- admitted_at leave out all but the last hour; a tenant with few requests may be read by its key instead.
+SELECT r.app, r.api_key, COALESCE(r.model, r.requested_model) AS model, count(*) AS requests,
+       sum(CASE WHEN r.state = 'open' THEN r.estimated_in_tokens::numeric + r.estimated_out_tokens
+                ELSE COALESCE(r.charged_in_tokens, 0)::numeric + COALESCE(r.charged_out_tokens, 0) END) AS tokens,
+       sum(CASE WHEN r.state = 'open' THEN r.estimated_cost_nanos
+                ELSE COALESCE(r.charged_cost_nanos, 0) END) AS cost_nanos,
+       count(*) FILTER (WHERE r.state = 'expired' AND NOT r.late) AS stale,
+       count(*) FILTER (WHERE r.observed_reason IS NOT NULL) AS observed
+  FROM quota_reservations r
+ WHERE r.admitted_at > $4::timestamptz - interval '1 hour' AND r.admitted_at <= $4
+   AND ($1::text = 'tenant' AND r.tenant_id = $2::text
+        OR $1 = 'department' AND r.department_id = $2 AND r.environment = $3::text)
+ GROUP BY r.app, r.api_key, COALESCE(r.model, r.requested_model)
+ ORDER BY 6 DESC, 5 DESC, 1, 2, 3;
+
+-- name: refusals_today
+-- What the subject's tenants were refused on the billing day of $4, most often first. Refusals are counted by
+-- tenant and reason: no app, key or model is known of them.
+SELECT q.reason, sum(q.count)::bigint AS refusals, max(q.last_at) AS last_at
+  FROM quota_refusals q
+  JOIN tenant_limits l ON l.tenant_id = q.tenant_id
+ WHERE q.period = quota_day($4::timestamptz)
+   AND ($1::text = 'tenant' AND q.tenant_id = $2::text
+        OR $1 = 'department' AND l.department_id = $2 AND l.environment = $3::text)
+ GROUP BY q.reason
+ ORDER BY 2 DESC, 1;
+
+-- name: similar_names
+-- At most 5000 names that may be meant by $1, for a closer look: one holds the other, or about as long with the
+-- same beginning or end.
+SELECT n.name
+  FROM (SELECT l.tenant_id AS name FROM tenant_limits l
+        UNION SELECT d.department_id FROM v_department_status d) AS n
+ WHERE strpos(lower(n.name), lower($1::text)) > 0 OR strpos(lower($1), lower(n.name)) > 0
+    OR abs(length(n.name) - length($1)) <= 3
+       AND (left(lower(n.name), 2) = left(lower($1), 2) OR right(lower(n.name), 2) = right(lower($1), 2))
+ ORDER BY abs(length(n.name) - length($1)), n.name
+ LIMIT 5000;

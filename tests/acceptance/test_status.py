@@ -92,7 +92,7 @@ async def test_a_cap_of_zero_reads_as_full_and_a_failed_job_is_named(
     await quota_worker(dsn, "tick")
     text = (await quota_worker(dsn, "status")).out
     row = next(line for line in text.splitlines() if line.startswith("z "))
-    assert row.split()[1:5] == ["daily_cost", "0.00", "0.00", "100.0"]
+    assert row.split()[1:6] == ["cost,", "day", "0.00", "0.00", "100.0"]
     # usage of no month at all: nothing to roll, so the job fails only when there is some
     await conn.execute("SELECT quota_settle('z', 'r', 1, 1, 1)")
     await quota_worker(dsn, "run", "roll_month")

@@ -21,6 +21,7 @@ COMMANDS = (
     ("settings",),
     ("settings", "set", "currency", "CNY"),
     ("status",),
+    ("status", "somebody"),
     ("tick",),
     ("tick", "--dry-run"),
     ("tick", "--jobs", "reconcile"),

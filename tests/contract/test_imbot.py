@@ -49,7 +49,7 @@ async def test_further_dimensions_follow_in_the_same_form(imbot: ImBot, renderer
     ]
     assert (await notifier_of(imbot, renderer).send(message(facts), 10)).delivered
     assert imbot.texts()[0].splitlines()[0] == (
-        "[quota-warn] tenant-free at 82.0% completions / 41.0% cost / 80.5% input tokens / 91.0% monthly cost"
+        "[quota-warn] tenant-free at 82.0% completions / 41.0% cost / 80.5% input tokens / 91.0% cost, month"
     )
 
 

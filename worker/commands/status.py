@@ -1,4 +1,4 @@
-"""`quota-worker status [--json] [--top N]`."""
+"""`quota-worker status [SUBJECT] [--json] [--top N]`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ if TYPE_CHECKING:
     import argparse
 
 DEFAULT_TOP = 20
+MAX_SUGGESTIONS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
+    parser.add_argument(
+        "subject",
+        metavar="SUBJECT",
+        nargs="?",
+        help="a tenant or department: only its rows, with its last hour by app, key and model",
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument(
         "--top",
@@ -26,10 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, deps: Deps) -> int:
-    """One row per tenant and department, worst first, and the worker's own state."""
+    """One row per tenant and department, worst first, and the worker's own state.
+
+    Raises UsageError for a subject that nobody has.
+    """
     if args.top < 0:
         raise UsageError("--top needs a number of rows, or 0 for all")
-    report = await (await deps.reports()).status(args.top or None)
+    reports = await deps.reports()
+    report = await reports.status(args.top or None, args.subject)
+    if args.subject is not None and not report.rows:
+        raise UsageError(_unknown(args.subject, await reports.similar_names(args.subject)))
     if args.json:
         import json
 
@@ -42,3 +55,19 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
 
     say(render_text(report, load_zone(report.billing_zone)))
     return 0
+
+
+def _unknown(subject: str, names: list[str]) -> str:
+    import difflib
+
+    from worker.status_text import clipped, visible
+
+    folded = {name.lower(): name for name in reversed(names)}
+    wanted = subject.lower()
+    near = difflib.get_close_matches(wanted, folded, n=MAX_SUGGESTIONS)
+    # a part of a name is as good a guess as a typing error
+    near += [name for name in folded if wanted in name and name not in near]
+    meant = ", ".join(clipped(visible(folded[name])) for name in near[:MAX_SUGGESTIONS])
+    cure = f"did you mean {meant}?" if meant else "quota-worker status --top 0 shows all"
+    name = clipped(visible(subject))
+    return f"no tenant, and no department with a budget, is called {name}: {cure}"
