@@ -77,6 +77,15 @@ class Deps:
             self._server = server
         return self._server.dsn
 
+    def whereabouts(self) -> dict[str, str]:
+        """Where the database is, without secrets: its address, and the embedded server's folder."""
+        from worker.telemetry import shown_dsn
+
+        found = {"database": shown_dsn(self.dsn())}
+        if self._server is not None:
+            found["data folder"] = str(self._server.home)
+        return found
+
     async def connection(
         self, command_timeout_seconds: float | None = None
     ) -> asyncpg.Connection[asyncpg.Record]:

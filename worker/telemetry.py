@@ -30,6 +30,10 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1{REDACTED}",
     ),
 )
+_HARMLESS = frozenset(
+    {"host", "port", "user", "database", "dbname", "sslmode", "application_name"}
+    | {"target_session_attrs", "options", "search_path"}
+)
 _SECRET_KEY = re.compile(
     r"password|secret|token$|webhook|dsn$|authorization|api_?key$|^body$|^message_body$",
     re.IGNORECASE,
@@ -41,6 +45,26 @@ def redact(text: str) -> str:
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def shown_dsn(dsn: str) -> str:
+    """A DSN for people to copy: less passwords, and parameters that aren't known as harmless."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(dsn)
+    login, at, hosts = parts.netloc.rpartition("@")
+    user, colon, _ = login.partition(":")
+    query = [
+        pair
+        if pair.partition("=")[0].lower() in _HARMLESS
+        else f"{pair.partition('=')[0]}={REDACTED}"
+        for pair in parts.query.split("&")
+        if pair
+    ]
+    return (
+        f"{parts.scheme}://{user}{f':{REDACTED}' if colon else ''}{at}{hosts}{parts.path}"
+        f"{'?' if query else ''}{'&'.join(query)}"
+    )
 
 
 def redact_value(key: str, value: object) -> object:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from worker.commands import COMMANDS
 from worker.errors import ConfigurationError
+from worker.postgres.embedded import EmbeddedServer
 from worker.settings import load_settings
 
 # shutil brings three compression modules
@@ -104,7 +106,8 @@ async def test_migrate_and_settings(new_database) -> None:
     again = call("migrate", POSTGRES_DSN=dsn)
     assert again.stdout == "schema public: nothing new, functions and views renewed\n"
     shown = call("settings", POSTGRES_DSN=dsn)
-    assert shown.stdout == "zone     UTC\ncurrency USD\nlocale   en\n"
+    expected = {"zone": "UTC", "currency": "USD", "locale": "en", "database": dsn}
+    assert shown.stdout == "".join(f"{key:<8}  {value}\n" for key, value in expected.items())
     assert call("settings", "set", "zone", "Asia/Shanghai", POSTGRES_DSN=dsn).returncode == 0
     assert "Asia/Shanghai" in call("settings", POSTGRES_DSN=dsn).stdout
     wrong = call("settings", "set", "zone", "asia/shanghai", POSTGRES_DSN=dsn)
@@ -137,6 +140,27 @@ def test_from_any_folder_without_a_dsn(tmp_path: Path, server_home: Path) -> Non
         assert (done.returncode, done.stderr) == (0, "")
         assert expected in done.stdout
         assert not (server_home / "state/data/postmaster.pid").exists()
+
+
+async def test_settings_tell_where_the_embedded_server_lives(server_home: Path) -> None:
+    home = server_home / "state"
+    server = EmbeddedServer(home)
+    with server:
+        assert call("migrate", QUOTA_WORKER_DATA=str(home)).returncode == 0
+        shown = dict(
+            line.split("  ", 1)
+            for line in call("settings", QUOTA_WORKER_DATA=str(home)).stdout.splitlines()
+        )
+        assert shown["data folder"].strip() == str(server.home)
+        connection = await asyncpg.connect(shown["database"].strip(), statement_cache_size=0)
+        assert await connection.fetchval("SELECT billing_zone FROM quota_settings") == "UTC"
+        await connection.close()
+
+
+def test_settings_hide_the_password(dsn: str) -> None:
+    done = call("settings", POSTGRES_DSN=dsn.replace("quota@", "quota:s3cr3t@"))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == f"database  {dsn.replace('quota@', 'quota:***@')}"
 
 
 def test_the_common_path_imports_nothing_heavy() -> None:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from worker.telemetry import Log, redact
+from worker.telemetry import Log, redact, shown_dsn
 
 SECRETS = [
     ("postgresql://ann:s3cr3t@db:5432/x", "s3cr3t"),
@@ -88,3 +88,25 @@ def test_structlog_is_imported_with_the_first_line_only() -> None:
     )
     assert done.stdout == ""
     assert json.loads(done.stderr)["event"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("postgresql://ann:s3cr3t@db:5432/quota", "postgresql://ann:***@db:5432/quota"),
+        ("postgresql://ann:s3:cr@3t@db/quota", "postgresql://ann:***@db/quota"),
+        (
+            "postgresql://ann@a:1,b:2/quota?sslmode=require",
+            "postgresql://ann@a:1,b:2/quota?sslmode=require",
+        ),
+        ("postgresql:///quota?host=/run&port=5432", "postgresql:///quota?host=/run&port=5432"),
+        (
+            "postgresql://db/q?user=ann&password=s3cr3t&SSLPassword=s3cr3t&host=h&new=s3cr3t",
+            "postgresql://db/q?user=ann&password=***&SSLPassword=***&host=h&new=***",
+        ),
+        ("postgresql://db/q#s3cr3t", "postgresql://db/q"),
+    ],
+)
+def test_a_dsn_is_shown_without_its_secrets(dsn: str, shown: str) -> None:
+    assert shown_dsn(dsn) == shown
+    assert "s3" not in shown_dsn(dsn)

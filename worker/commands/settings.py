@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, deps: Deps) -> int:
-    """Show the settings, after the change if one was asked for."""
+    """Show the settings, after the change if one was asked for, and where the database is."""
     from worker.postgres.deployment import Deployment
 
     deployment = Deployment(await deps.connection(), deps.assets)
@@ -27,6 +27,8 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         remark = await deployment.change(args.key, args.value)
         if remark is not None:
             tell(remark)
-    for key, value in (await deployment.show()).items():
-        say(f"{key:<8} {value}")
+    shown = await deployment.show() | deps.whereabouts()
+    width = max(map(len, shown))
+    for key, value in shown.items():
+        say(f"{key:<{width}}  {value}")
     return 0
