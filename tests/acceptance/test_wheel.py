@@ -49,7 +49,7 @@ def call(
 
 
 def test_it_carries_all_that_the_program_reads(installed: Path) -> None:
-    for folder in ("sql", "templates"):
+    for folder in ("sql", "templates", "cron.d"):
         here = {p.relative_to(ROOT / folder) for p in (ROOT / folder).rglob("*") if p.is_file()}
         there = {
             p.relative_to(installed / "worker/_assets" / folder)
