@@ -114,7 +114,7 @@ async def test_a_lost_connection_and_a_wrong_login(conn, connect, pg_server) -> 
             await other.fetchval("SELECT 1")
     with pytest.raises(errors.DatabaseAccessError), translated():
         await asyncpg.connect(pg_server.dsn_of("postgres", "nobody_of_this_name"))
-    with pytest.raises(errors.DatabaseAccessError), translated():
+    with pytest.raises(errors.DatabaseMissingError), translated():
         await asyncpg.connect(pg_server.dsn_of("no_such_database"))
 
 
