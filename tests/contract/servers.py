@@ -34,6 +34,7 @@ class FeishuServer:
     times: list[float] = field(default_factory=list)
     token: str = "t0ken-never-shown"  # noqa: S105  looked for where it must not be
     port: int = 0
+    more_headers: str = ""
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -72,7 +73,7 @@ class FeishuServer:
         payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         writer.write(
             f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(payload)}\r\n\r\n".encode()
+            f"{self.more_headers}Content-Length: {len(payload)}\r\n\r\n".encode()
             + payload
         )
         await writer.drain()

@@ -6,6 +6,8 @@ import html
 import json
 import logging
 import re
+import tracemalloc
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,6 +93,11 @@ TABLE: list[tuple[int, Any, FailureCause, bool]] = [
     (200, {"code": True}, FailureCause.UNKNOWN_ANSWER, True),
     (200, {"code": "0"}, FailureCause.UNKNOWN_ANSWER, True),
     (200, {"code": 77777}, FailureCause.UNKNOWN_ANSWER, True),
+    (200, {"code": 10**4000}, FailureCause.UNKNOWN_ANSWER, True),
+    (200, b'{"code": ' + b"9" * 60_000 + b"}", FailureCause.UNKNOWN_ANSWER, True),
+    (200, b"[" * 200_000, FailureCause.UNKNOWN_ANSWER, True),
+    (200, b"[" * 60_000, FailureCause.UNKNOWN_ANSWER, True),
+    (200, b"\xff\xfe\x00", FailureCause.UNKNOWN_ANSWER, True),
     (302, {"code": 0}, FailureCause.UNKNOWN_ANSWER, True),
     (200, {"code": 9499, "msg": "Bad Request"}, FailureCause.REJECTED, False),
     (200, {"code": 19001, "msg": "param invalid"}, FailureCause.BOT_REMOVED, False),
@@ -132,6 +139,24 @@ async def test_an_endless_answer_is_cut(bot: FeishuWebhookNotifier, feishu: Feis
     feishu.answers = [(200, b"x" * 10_000_000)]
     answer = await bot.send(message(), 10)
     assert answer.cause == FailureCause.UNKNOWN_ANSWER
+
+
+async def test_a_packed_bomb_is_not_unpacked(
+    bot: FeishuWebhookNotifier, feishu: FeishuServer
+) -> None:
+    assert (await bot.send(message(), 10)).delivered
+    assert feishu.headers[0]["accept-encoding"] == "identity"
+    packer = zlib.compressobj(9, wbits=31)
+    zeros = bytes(1_000_000)
+    bomb = b"".join(packer.compress(zeros) for _ in range(50)) + packer.flush()
+    feishu.answers = [(200, bomb)]
+    feishu.more_headers = "Content-Encoding: gzip\r\n"
+    tracemalloc.start()
+    answer = await bot.send(message(), 10)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (answer.cause, answer.retryable) == (FailureCause.UNKNOWN_ANSWER, True)
+    assert peak_bytes < 2_000_000
 
 
 async def test_nothing_is_left_out_of_a_long_message(

@@ -153,6 +153,20 @@ async def _settle(job: _Run, message: OutboxMessage, answer: Delivery) -> float 
     return None
 
 
+async def _sent(notifier: Notifier, message: OutboxMessage) -> Delivery:
+    """The channel's answer; a fault of the channel's own code is one message's failure."""
+    try:
+        return await notifier.send(message, SEND_TIMEOUT_SECONDS)
+    except Exception as error:  # noqa: BLE001  the loop's edge: the other messages go on
+        # Its text may hold the address; and whether the message went out isn't known.
+        return Delivery(
+            delivered=False,
+            retryable=True,
+            cause=FailureCause.UNKNOWN_ANSWER,
+            detail=f"internal error: {type(error).__name__}",
+        )
+
+
 class _Channel:
     """One channel's turn in one run."""
 
@@ -176,7 +190,7 @@ class _Channel:
                 if not await self._wait_for_retry():
                     return
                 continue
-            answer = await notifier.send(message, SEND_TIMEOUT_SECONDS)
+            answer = await _sent(notifier, message)
             wait_seconds = await _settle(job, message, answer)
             if wait_seconds is not None and wait_seconds <= RETRY_WITHIN_RUN_SECONDS:
                 self._due_again.append(monotonic_seconds() + wait_seconds)
