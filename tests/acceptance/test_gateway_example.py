@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
+import re
 import sys
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -16,6 +18,9 @@ import pytest
 
 from acceptance.model_server import PROMPT_TOKENS, ModelServer, model_server
 from acceptance.program import until
+from worker.assets import Assets
+from worker.postgres.embedded import EmbeddedServer
+from worker.postgres.migrate import Migrator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,12 +52,14 @@ async def tenant(conn: Connection) -> None:
 
 
 @asynccontextmanager
-async def gateway(dsn: str, model: ModelServer) -> AsyncIterator[Any]:
+async def gateway(
+    dsn: str, model: ModelServer, spool: Path = Path("/nonexistent/spool")
+) -> AsyncIterator[Any]:
     async with (
         asyncpg.create_pool(dsn, min_size=1, max_size=4, statement_cache_size=0) as pool,
         httpx.AsyncClient(base_url=model.url, trust_env=False, timeout=5) as client,
     ):
-        yield example.Gateway(pool, client)
+        yield example.Gateway(pool, client, example.Spool(spool))
 
 
 async def the_reservation(conn: Connection) -> dict[str, Any]:
@@ -219,20 +226,106 @@ async def test_usage_goes_to_the_inbox_when_it_cannot_be_settled(
     await assert_nothing_held(conn)
 
 
-async def test_it_runs_as_a_program(dsn: str, conn: Connection) -> None:
+async def test_usage_is_spooled_while_the_server_is_away_and_flushed_later(
+    server_home: Path, tmp_path: Path
+) -> None:
+    server, spool = EmbeddedServer(server_home / "pg", durable=False), tmp_path / "spool.jsonl"
+    server.start()
+    try:
+        async with _connected(server.dsn) as admin:
+            await Migrator(admin, Assets()).migrate()
+            await admin.execute("INSERT INTO tenant_limits (tenant_id) VALUES ('t')")
+        async with model_server() as model, gateway(server.dsn, model, spool) as answers:
+            whole, left = (answers.stream("t", PROMPT, "large", name) for name in ("whole", "left"))
+            assert [await anext(whole), await anext(left), await anext(left)][0] == "word0 "
+            server.stop()
+            assert len([piece async for piece in whole]) == 9  # the caller notices nothing
+            await left.aclose()
+            lines = spool.read_bytes().splitlines()
+            assert len(lines) == 2
+            with spool.open("ab") as torn:
+                torn.write(b'{"tenant_id": "t", "req')
+            server.start()
+        async with _connected(server.dsn) as admin:
+            assert await example.Spool(spool).flush(admin) == 2
+            assert spool.read_bytes() == b""
+            assert await example.Spool(spool).flush(admin) == 0
+            # a crash before the file was emptied: the same lines once more
+            spool.write_bytes(lines[0] + b"\n")
+            assert await example.Spool(spool).flush(admin) == 1
+            booked = await admin.fetchrow("SELECT taken, booked, refused FROM quota_book_inbox()")
+            assert booked is not None
+            assert tuple(booked) == (3, 3, 0)
+            rows = await admin.fetch(
+                "SELECT request_id, state, charged_in_tokens, charged_out_tokens"
+                " FROM quota_reservations ORDER BY request_id"
+            )
+            assert [tuple(row) for row in rows] == [
+                ("left", "settled", example.estimate_tokens(PROMPT), 2),
+                ("whole", "settled", PROMPT_TOKENS, 13),
+            ]
+            assert await admin.fetchval("SELECT completions FROM quota_usage") == 2
+    finally:
+        server.stop()
+
+
+def test_a_line_after_a_torn_one_is_kept_whole(tmp_path: Path) -> None:
+    path = tmp_path / "spool.jsonl"
+    path.write_bytes(b'{"tenant_id": "t", "req')
+    ended = example.Ended("租户", "r", 1, 2, 3, "2026-11-30T10:00:00+00:00")
+    example.Spool(path).append(ended)
+    torn, line = path.read_bytes().splitlines()
+    assert torn == b'{"tenant_id": "t", "req'
+    assert example.Ended(**json.loads(line)) == ended
+
+
+async def test_it_runs_as_a_program(dsn: str, conn: Connection, tmp_path: Path) -> None:
     async with model_server() as model:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(EXAMPLE),
-            "t",
-            PROMPT,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "POSTGRES_DSN": dsn, "MODEL_URL": model.url, "NO_PROXY": "*"},
-        )
-        out, _ = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode == 0
-    assert out.decode().split() == [f"word{number}" for number in range(10)]
+        code, out, err = await _program(dsn, model.url, tmp_path, "t", PROMPT)
+    assert (code, err) == (0, "")
+    assert out.split() == [f"word{number}" for number in range(10)]
     assert (await the_reservation(conn))["state"] == "settled"
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240  nothing else runs here
+
+
+async def test_the_program_tells_a_refusal_in_one_line(
+    dsn: str, conn: Connection, tmp_path: Path
+) -> None:
+    await conn.execute("UPDATE tenant_limits SET daily_completions = 0")
+    code, out, err = await _program(dsn, "http://127.0.0.1:1/v1", tmp_path, "t", PROMPT)
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"refused: daily_cap_reached, try again in \d+ s \(.*\)\n", err)
+
+
+async def test_the_program_flushes_its_spool(dsn: str, conn: Connection, tmp_path: Path) -> None:
+    ended = example.Ended("t", "r", 1, 2, 3, "2026-11-30T10:00:00+00:00")
+    example.Spool(tmp_path / example.DEFAULT_SPOOL).append(ended)
+    for said in ("1 put into the inbox\n", "0 put into the inbox\n"):
+        assert await _program(dsn, "", tmp_path, "--flush") == (0, said, "")
+    assert await conn.fetchval("SELECT count(*) FROM quota_usage_inbox") == 1
+
+
+async def _program(dsn: str, model_url: str, folder: Path, *arguments: str) -> tuple[Any, ...]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(EXAMPLE),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=folder,
+        env={**os.environ, "POSTGRES_DSN": dsn, "MODEL_URL": model_url, "NO_PROXY": "*"},
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 30)
+    return process.returncode, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def _connected(dsn: str) -> AsyncIterator[Connection]:
+    connection = await asyncpg.connect(dsn, statement_cache_size=0)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 async def _collect(answers: Any) -> list[str]:
