@@ -118,11 +118,11 @@ BEGIN
                AND u.input_tokens >= u.held_input_tokens
                AND u.output_tokens >= u.held_output_tokens
                AND u.cost_cents >= u.held_cost_nanos / 10000000
-               AND u.completions + a.n <= u.ceiling_completions
-               AND u.input_tokens + a.i < u.ceiling_input_tokens
-               AND u.output_tokens + a.o < u.ceiling_output_tokens
+               AND u.completions <= u.ceiling_completions - a.n
+               AND u.input_tokens < u.ceiling_input_tokens - a.i
+               AND u.output_tokens < u.ceiling_output_tokens - a.o
                AND u.input_tokens + u.output_tokens + a.i + a.o < u.ceiling_tokens
-               AND u.cost_cents + a.c / 10000000 + 1 < u.ceiling_cost_cents
+               AND u.cost_cents < u.ceiling_cost_cents - a.c / 10000000 - 1
                AND u.bucket_tokens IS NOT NULL
                AND least(l.bucket_capacity, u.bucket_tokens + l.bucket_refill_per_sec
                          * greatest(date_part('epoch', p_now - u.bucket_at), 0)) >= a.n

@@ -3,7 +3,8 @@
 -- One row out: taken (rows looked at), booked (settled, replayed, corrected, unreserved),
 -- refused (conflict, invalid: kept with that outcome, for somebody to look at).
 -- Each row is booked once: a second run takes only rows that wait. Two runs side by side
--- take different rows. p_limit is at most 1,000, the bound of quota_settle_batch, which
+-- take different rows. Rows of tenants that are locked wait for the next run, so that one stuck tenant doesn't
+-- hold up the others. p_limit is at most 1,000, the bound of quota_settle_batch, which
 -- takes the locks (tenant, reservation, department, each sorted) after the inbox rows.
 -- SQLSTATE: 55P03 when one of them stays locked; then nothing of the batch is booked.
 CREATE OR REPLACE FUNCTION quota_book_inbox(
@@ -17,6 +18,8 @@ LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
+DECLARE
+    v_tenants text[];
 BEGIN
     taken := 0;
     booked := 0;
@@ -25,11 +28,15 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM quota_usage_inbox i WHERE i.booked_at IS NULL) THEN
         RETURN;
     END IF;
+    v_tenants := quota_lock_free_tenants(ARRAY(
+        SELECT DISTINCT w.tenant_id
+          FROM (SELECT i.tenant_id FROM quota_usage_inbox i
+                 WHERE i.booked_at IS NULL ORDER BY i.inbox_id LIMIT 20000) w));
     WITH waiting AS MATERIALIZED (
         SELECT i.tenant_id, i.inbox_id, i.request_id, i.usage_id, i.input_tokens,
                i.output_tokens, i.cached_in_tokens, i.cost_nanos, i.model
           FROM quota_usage_inbox i
-         WHERE i.booked_at IS NULL
+         WHERE i.booked_at IS NULL AND i.tenant_id = ANY (v_tenants)
          ORDER BY i.inbox_id
          LIMIT LEAST(p_limit, 1000)
            FOR UPDATE SKIP LOCKED

@@ -8,13 +8,13 @@ SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_now     timestamptz := quota_now(p_now);
     v_from    date := quota_month(quota_month(quota_day(v_now)) - 1);
     v_tenants text[];
     v_days    date[];
     v_locked  text[];
-    v_count   int := 0;
-    g         record;
+    v_count   int;
+    v_bookings quota_booking[];
 BEGIN
     SELECT array_agg(q.tenant_id), array_agg(q.period) INTO v_tenants, v_days
     FROM (SELECT u.tenant_id, u.period FROM quota_usage u
@@ -30,43 +30,36 @@ BEGIN
     END IF;
     v_locked := quota_lock_free_tenants(v_tenants);
 
-    -- Departments first in the result's order, and only their slots are waited for from here on.
-    FOR g IN
-        WITH found AS (
-            SELECT u.tenant_id, u.period, l.department_id, l.environment,
-                   coalesce(u.completions, 0) - u.booked_completions AS c,
-                   coalesce(u.input_tokens, 0) - u.booked_input_tokens AS i,
-                   coalesce(u.output_tokens, 0) - u.booked_output_tokens AS o,
-                   least(greatest(coalesce(u.cost_cents, 0)::numeric * 10000000 + u.cost_subcent_nanos - u.booked_cost_nanos,
-                                  -4000000000000000000), 4000000000000000000)::bigint AS n
-            FROM unnest(v_tenants, v_days) AS d (tenant_id, period)
-                JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)
-                JOIN quota_usage u USING (tenant_id, period)
-                LEFT JOIN tenant_limits l USING (tenant_id)
-            WHERE quota_unbooked(u)
-        ), folded AS (
-            UPDATE quota_usage u SET
-                booked_completions   = u.booked_completions + f.c,
-                booked_input_tokens  = u.booked_input_tokens + f.i,
-                booked_output_tokens = u.booked_output_tokens + f.o,
-                booked_cost_nanos    = u.booked_cost_nanos + f.n,
-                legacy_completions   = u.legacy_completions + f.c,
-                legacy_input_tokens  = u.legacy_input_tokens + f.i,
-                legacy_output_tokens = u.legacy_output_tokens + f.o,
-                legacy_cost_nanos    = u.legacy_cost_nanos + f.n
-            FROM found f
-            WHERE u.tenant_id = f.tenant_id AND u.period = f.period
-            RETURNING f.*
-        )
-        SELECT f.department_id, f.environment, quota_month(f.period) AS month, count(*) AS rows,
-               sum(f.i + f.o)::bigint AS t, sum(f.n)::bigint AS n
-        FROM folded f GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-    LOOP
-        v_count := v_count + g.rows;
-        IF g.department_id IS NOT NULL AND (g.t <> 0 OR g.n <> 0) THEN
-            PERFORM quota_department_book(g.department_id, g.environment, g.month, v_now, g.t, g.n, 0, 0);
-        END IF;
-    END LOOP;
+    WITH found AS (
+        SELECT u.tenant_id, u.period, l.department_id, l.environment,
+               quota_clamp(coalesce(u.completions, 0)::numeric - u.booked_completions) AS c,
+               quota_clamp(coalesce(u.input_tokens, 0)::numeric - u.booked_input_tokens) AS i,
+               quota_clamp(coalesce(u.output_tokens, 0)::numeric - u.booked_output_tokens) AS o,
+               quota_clamp(coalesce(u.cost_cents, 0)::numeric * 10000000 + u.cost_subcent_nanos - u.booked_cost_nanos) AS n
+        FROM unnest(v_tenants, v_days) AS d (tenant_id, period)
+            JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)
+            JOIN quota_usage u USING (tenant_id, period)
+            LEFT JOIN tenant_limits l USING (tenant_id)
+        WHERE quota_unbooked(u)
+    ), folded AS (
+        UPDATE quota_usage u SET
+            booked_completions   = u.booked_completions + f.c,
+            booked_input_tokens  = u.booked_input_tokens + f.i,
+            booked_output_tokens = u.booked_output_tokens + f.o,
+            booked_cost_nanos    = u.booked_cost_nanos + f.n,
+            legacy_completions   = u.legacy_completions + f.c,
+            legacy_input_tokens  = u.legacy_input_tokens + f.i,
+            legacy_output_tokens = u.legacy_output_tokens + f.o,
+            legacy_cost_nanos    = u.legacy_cost_nanos + f.n
+        FROM found f
+        WHERE u.tenant_id = f.tenant_id AND u.period = f.period
+        RETURNING f.*
+    )
+    SELECT count(*), array_agg((f.department_id, f.environment, quota_month(f.period),
+                                quota_clamp(f.i::numeric + f.o), f.n, 0, 0)::quota_booking)
+    INTO v_count, v_bookings
+    FROM folded f;
+    PERFORM quota_bookings_book(v_bookings, v_now);
     -- later days' ceilings were drawn with these days' sums in them: the tenants' next requests draw new ones
     UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
     FROM unnest(v_tenants, v_days) AS d (tenant_id, period) JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)

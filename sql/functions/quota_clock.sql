@@ -22,3 +22,15 @@ $$;
 CREATE OR REPLACE FUNCTION quota_month(p_day date) RETURNS date
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT p_day - (date_part('day', p_day)::int - 1) $$;
+
+-- The time of a call: the clock's unless given. Called after the lock is held. SQLSTATE QW002 outside 2000 to 2200:
+-- such a time is a mistake, and a row of such a day would outlive it.
+CREATE OR REPLACE FUNCTION quota_now(p_now timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF p_now NOT BETWEEN '2000-01-01T00:00:00Z' AND '2200-01-01T00:00:00Z' THEN
+        RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'p_now must lie between 2000 and 2200, or be left out';
+    END IF;
+    RETURN coalesce(p_now, clock_timestamp());
+END $$;

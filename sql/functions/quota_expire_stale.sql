@@ -10,7 +10,7 @@ SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_now    timestamptz := quota_now(p_now);
     v_due    text[];
     v_ids    text[];
     v_locked text[];
@@ -59,14 +59,12 @@ BEGIN
         PERFORM quota_usage_add(g.tenant_id, g.period, -g.uncounted, g.i - g.ei, g.o - g.eo, g.c - g.ec,
                                 -g.ei, -g.eo, -g.ec, false);
     END LOOP;
-    FOR g IN SELECT e.department_id, e.environment, quota_month(e.period) AS month,
-                    sum(e.charged_in_tokens + e.charged_out_tokens)::bigint AS t, sum(e.charged_cost_nanos)::bigint AS c,
-                    sum(e.estimated_in_tokens + e.estimated_out_tokens)::bigint AS et,
-                    sum(e.estimated_cost_nanos)::bigint AS ec
-             FROM unnest(v_ended) e WHERE e.department_id IS NOT NULL
-             GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LOOP
-        PERFORM quota_department_book(g.department_id, g.environment, g.month, v_now, g.t - g.et, g.c - g.ec, -g.et, -g.ec);
-    END LOOP;
+    PERFORM quota_bookings_book(ARRAY(
+        SELECT (e.department_id, e.environment, quota_month(e.period),
+                e.charged_in_tokens + e.charged_out_tokens - e.estimated_in_tokens - e.estimated_out_tokens,
+                e.charged_cost_nanos - e.estimated_cost_nanos,
+                -e.estimated_in_tokens - e.estimated_out_tokens, -e.estimated_cost_nanos)::quota_booking
+        FROM unnest(v_ended) e), v_now);
 
     RETURN QUERY
     SELECT e.tenant_id, e.stale_policy, count(*), sum(e.charged_in_tokens)::bigint, sum(e.charged_out_tokens)::bigint,

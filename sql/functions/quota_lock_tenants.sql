@@ -17,13 +17,14 @@ BEGIN
 END $$;
 
 -- The same for work that can wait: takes those that are free, and only if none is, waits for the first.
--- Returns the tenants locked. So one stuck tenant doesn't hold up the expiry of the others.
+-- Returns the tenants locked, 1,000 at most: the lock table is shared. So one stuck tenant doesn't hold up the
+-- expiry of the others.
 CREATE OR REPLACE FUNCTION quota_lock_free_tenants(p_tenants text[]) RETURNS text[]
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_tenants text[] := ARRAY(SELECT DISTINCT ON (hashtextextended(t, 1), t) t FROM unnest(p_tenants) t
-                              ORDER BY hashtextextended(t, 1), t);
+                              ORDER BY hashtextextended(t, 1), t LIMIT 1000);
     v_locked  text[] := '{}';
     v_tenant  text;
 BEGIN

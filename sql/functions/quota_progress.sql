@@ -19,7 +19,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_progress: ' || v_fault;
     END IF;
     IF pg_advisory_xact_lock(hashtextextended(p_tenant, 1)) IS NULL THEN NULL; END IF;
-    v_now := coalesce(p_now, clock_timestamp());
+    v_now := quota_now(p_now);
     UPDATE quota_reservations r SET
         progress_out_tokens = greatest(r.progress_out_tokens, p_out_tokens),
         expires_at = greatest(r.expires_at, least(v_now + r.ttl_seconds * interval '1 second',

@@ -10,11 +10,17 @@ DECLARE
     v_value   bigint;
     v_last    timestamptz;
     v_key     text := concat(p_period, ' ', p_reason, ' ', p_tenant);
+    v_until   double precision;
     c_storm   CONSTANT int := 10;
 BEGIN
     -- In a storm this session knows the counter from its last look, at most a second ago.
+    -- (Settings that a client tampered with are passed over.)
     IF current_setting('quota.counted', true) = v_key
-       AND current_setting('quota.counted_until', true)::double precision > date_part('epoch', clock_timestamp()) THEN
+       AND current_setting('quota.counter', true) ~ '^([0-2][0-9]|3[01])$'
+       AND current_setting('quota.counted_until', true) ~ '^[0-9]{1,12}([.][0-9]{1,9})?$' THEN
+        v_until := current_setting('quota.counted_until', true)::double precision;
+    END IF;
+    IF v_until > date_part('epoch', clock_timestamp()) THEN
         v_value := nextval(('quota_refusal_counter_' || current_setting('quota.counter', true))::regclass);
         RETURN;
     END IF;

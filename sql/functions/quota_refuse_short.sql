@@ -49,7 +49,8 @@ BEGIN
         LEFT JOIN quota_department_slots s ON s.department_id = l.department_id AND s.environment = l.environment
             AND s.month = quota_month(v_day) AND s.slot = pg_backend_pid() & 15
     WHERE l.tenant_id = p_tenant AND l.enforce = 'on'
-      AND u.completions >= 0 AND u.input_tokens >= u.held_input_tokens AND u.output_tokens >= u.held_output_tokens
+      AND u.completions >= 0 AND u.input_tokens BETWEEN u.held_input_tokens AND 1000000000000000000
+      AND u.output_tokens BETWEEN u.held_output_tokens AND 1000000000000000000 AND u.cost_cents < 100000000000
       AND u.cost_cents >= u.held_cost_nanos / 10000000
       AND (l.department_id IS NULL
            OR s.short AND s.band_from <= p_now AND p_now < s.band_until

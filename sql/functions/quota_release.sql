@@ -20,12 +20,13 @@ DECLARE
     v_out   bigint := p_out_tokens;
     v_cost  bigint := p_cost_nanos;
     v_used  boolean;
+    v_booking quota_booking;
 BEGIN
     IF v_fault IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_release: ' || v_fault;
     END IF;
     IF pg_advisory_xact_lock(hashtextextended(p_tenant, 1)) IS NULL THEN NULL; END IF;
-    v_now := coalesce(p_now, clock_timestamp());
+    v_now := quota_now(p_now);
     SELECT * INTO r FROM quota_reservations q WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id;
     IF NOT FOUND THEN
         outcome := 'unknown';
@@ -44,12 +45,13 @@ BEGIN
             THEN 'replayed' ELSE 'already_final' END;
         RETURN;
     END IF;
-    PERFORM quota_reservation_post(r, 'released', v_in, v_out, v_cost, v_used, v_now);
+    v_booking := quota_reservation_post(r, 'released', v_in, v_out, v_cost, v_used, v_now);
     IF NOT v_used AND r.token_taken THEN
         UPDATE quota_usage u SET bucket_tokens = least(l.bucket_capacity, u.bucket_tokens + 1)
         FROM tenant_limits l
         WHERE l.tenant_id = p_tenant AND u.tenant_id = p_tenant AND u.bucket_tokens IS NOT NULL;
     END IF;
+    PERFORM quota_booking_book(v_booking, v_now);
     outcome := 'released';
 END $$;
 

@@ -89,13 +89,13 @@ BEGIN
           AND u.tenant_id = p_tenant
           AND u.period = v_day
           -- the caps, by the ceilings drawn from them, if these still hold; counters below zero or below what is
-          -- held (a legacy correction) are read differently
+          -- held (a legacy correction) are read differently. No sum here can overflow: ceilings are 10^18 at most.
           AND u.limits_ctid = l.ctid AND u.limits_xmin = l.xmin
           AND u.completions >= 0 AND u.completions < u.ceiling_completions
-          AND u.input_tokens >= u.held_input_tokens AND u.input_tokens + p_in_tokens < u.ceiling_input_tokens
-          AND u.output_tokens >= u.held_output_tokens AND u.output_tokens + p_out_tokens < u.ceiling_output_tokens
+          AND u.input_tokens >= u.held_input_tokens AND u.input_tokens < u.ceiling_input_tokens - p_in_tokens
+          AND u.output_tokens >= u.held_output_tokens AND u.output_tokens < u.ceiling_output_tokens - p_out_tokens
           AND u.input_tokens + u.output_tokens + p_in_tokens + p_out_tokens < u.ceiling_tokens
-          AND u.cost_cents >= u.held_cost_nanos / 10000000 AND u.cost_cents + p_cost_nanos / 10000000 + 1 < u.ceiling_cost_cents
+          AND u.cost_cents >= u.held_cost_nanos / 10000000 AND u.cost_cents < u.ceiling_cost_cents - p_cost_nanos / 10000000 - 1
           AND NOT EXISTS (SELECT FROM quota_usage n
                           WHERE n.tenant_id = p_tenant AND n.period >= u.period - 1 AND n.period <> u.period
                             AND (n.ctid, n.xmin) IS DISTINCT FROM (u.eve_ctid, u.eve_xmin))
@@ -155,6 +155,7 @@ BEGIN
         RETURN;
     END;
 
+    v_now := quota_now(v_now);
     v_fault := coalesce(quota_request_fault(p_tenant, p_request_id, p_in_tokens, p_out_tokens, p_cost_nanos),
                         quota_labels_fault(p_model, p_app, p_api_key, p_end_user, p_priority, p_ttl_seconds));
     IF v_fault IS NOT NULL THEN

@@ -35,7 +35,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM quota_lock_tenants(ARRAY(SELECT DISTINCT r.tenant FROM unnest(v_all) r WHERE r.fault IS NULL));
-    v_now := coalesce(p_now, clock_timestamp());
+    v_now := quota_now(p_now);
     BEGIN
         v_done := quota_batch_charge(v_all, v_now);
     EXCEPTION WHEN SQLSTATE 'QW000' THEN

@@ -54,10 +54,10 @@ BEGIN
 
     WITH days AS (
         SELECT u.tenant_id,
-               sum(u.completions) AS completions, sum(u.input_tokens) AS input_tokens,
-               sum(u.output_tokens) AS output_tokens,
+               coalesce(sum(u.completions), 0) AS completions, coalesce(sum(u.input_tokens), 0) AS input_tokens,
+               coalesce(sum(u.output_tokens), 0) AS output_tokens,
                -- sums of bigint are exact (numeric): multiplied once, not per row
-               sum(u.cost_cents) * 10000000 + sum(u.cost_subcent_nanos) AS cost_nanos,
+               coalesce(sum(u.cost_cents), 0) * 10000000 + sum(u.cost_subcent_nanos) AS cost_nanos,
                -- tokens and day in one number, so that a maximum does without a sort:
                -- the greatest tokens win, then the earliest day of the month
                max((GREATEST(u.input_tokens, 0)::numeric + GREATEST(u.output_tokens, 0)) * 32

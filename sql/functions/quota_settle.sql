@@ -24,12 +24,13 @@ DECLARE
     v_in    bigint;
     v_out   bigint;
     v_cost  bigint;
+    v_end   record;
 BEGIN
     IF v_fault IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_settle: ' || v_fault;
     END IF;
     IF pg_advisory_xact_lock(hashtextextended(p_tenant, 1)) IS NULL THEN NULL; END IF;
-    v_now := coalesce(p_now, clock_timestamp());
+    v_now := quota_now(p_now);
 
     -- The usual end: an open reservation and whole figures. Not asked for by state = 'open', which would let a plan
     -- read the whole index of open reservations.
@@ -60,15 +61,20 @@ BEGIN
         END IF;
     END IF;
 
-    SELECT s.* INTO outcome, in_tokens, out_tokens, cost_nanos
+    SELECT s.* INTO v_end
     FROM quota_settle_judge(p_tenant, p_request_id, p_in_tokens, p_out_tokens, p_cost_nanos, p_usage_id, p_model,
                             p_cached_in_tokens, v_now) s;
+    outcome := v_end.outcome;
+    in_tokens := v_end.in_tokens;
+    out_tokens := v_end.out_tokens;
+    cost_nanos := v_end.cost_nanos;
     IF outcome = 'conflict' THEN
         RAISE EXCEPTION USING ERRCODE = 'QW001', MESSAGE = 'quota_settle: this usage_id came before with other figures',
             HINT = 'A correction needs a new usage_id, or none.';
     ELSIF outcome = 'invalid' THEN
         RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_settle: no such tenant, and there never was one';
     END IF;
+    PERFORM quota_booking_book(v_end.booking, v_now);
 END $$;
 
 -- What is wrong with a usage, in words, or NULL.

@@ -14,7 +14,8 @@ DECLARE
     v_now timestamptz;
     v_all quota_usage_report[];
     q     quota_usage_report;
-    d     record;
+    v_end      record;
+    v_bookings quota_booking[] := '{}';
 BEGIN
     PERFORM quota_batch_check(p_usages, 'quota_settle_batch');
     v_all := quota_usages_parse(p_usages);
@@ -22,22 +23,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM quota_lock_tenants(ARRAY(SELECT DISTINCT r.tenant FROM unnest(v_all) r WHERE r.fault IS NULL));
-    v_now := coalesce(p_now, clock_timestamp());
-    -- Whoever books twice in a department's month must not wait for its slots the second time.
-    FOR d IN
-        SELECT k.department_id, k.environment, k.month
-        FROM (SELECT r.department_id, r.environment, quota_month(r.period) AS month
-              FROM unnest(v_all) u JOIN quota_reservations r ON r.tenant_id = u.tenant AND r.request_id = u.request_id
-              WHERE u.fault IS NULL
-              UNION ALL
-              SELECT l.department_id, l.environment, quota_month(quota_day(v_now))
-              FROM unnest(v_all) u JOIN tenant_limits l ON l.tenant_id = u.tenant
-              WHERE u.fault IS NULL AND NOT EXISTS (SELECT FROM quota_reservations r
-                                                    WHERE r.tenant_id = u.tenant AND r.request_id = u.request_id)) k
-        WHERE k.department_id IS NOT NULL GROUP BY 1, 2, 3 HAVING count(*) > 1 ORDER BY 1, 2, 3
-    LOOP
-        PERFORM quota_department_lock(d.department_id, d.environment, d.month);
-    END LOOP;
+    v_now := quota_now(p_now);
     FOREACH q IN ARRAY v_all LOOP
         outcome := 'invalid';
         in_tokens := NULL;
@@ -46,13 +32,15 @@ BEGIN
         ordinal := q.ordinal;
         IF q.fault IS NULL THEN
             BEGIN
-                SELECT s.* INTO outcome, in_tokens, out_tokens, cost_nanos
+                SELECT s.* INTO v_end
                 FROM quota_settle_judge(q.tenant, q.request_id, q.in_tokens, q.out_tokens, q.cost_nanos, q.usage_id, q.model,
                                         q.cached_in_tokens, v_now) s;
-                IF outcome IN ('conflict', 'invalid') THEN
-                    in_tokens := NULL;
-                    out_tokens := NULL;
-                    cost_nanos := NULL;
+                outcome := v_end.outcome;
+                IF outcome NOT IN ('conflict', 'invalid') THEN
+                    in_tokens := v_end.in_tokens;
+                    out_tokens := v_end.out_tokens;
+                    cost_nanos := v_end.cost_nanos;
+                    v_bookings := v_bookings || v_end.booking;
                 END IF;
             EXCEPTION WHEN SQLSTATE 'QW002' THEN
                 outcome := 'invalid';
@@ -60,4 +48,6 @@ BEGIN
         END IF;
         RETURN NEXT;
     END LOOP;
+    -- Departments last, each once.
+    PERFORM quota_bookings_book(v_bookings, v_now);
 END $$;

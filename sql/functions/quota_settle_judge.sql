@@ -1,9 +1,10 @@
 -- The general path of a usage. Internal: the caller holds the tenant's lock and has checked the arguments.
 -- Outcomes as quota_settle, and 'conflict' (a usage id seen with other figures), 'invalid' (no tenant ever).
+-- The department's part is left to the caller, who books it last: quota_booking_book.
 CREATE OR REPLACE FUNCTION quota_settle_judge(
     p_tenant text, p_request_id text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
     p_usage_id text, p_model text, p_cached_in_tokens bigint, p_now timestamptz,
-    OUT outcome text, OUT in_tokens bigint, OUT out_tokens bigint, OUT cost_nanos bigint
+    OUT outcome text, OUT in_tokens bigint, OUT out_tokens bigint, OUT cost_nanos bigint, OUT booking quota_booking
 ) RETURNS record
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -16,9 +17,14 @@ DECLARE
 BEGIN
     SELECT * INTO r FROM quota_reservations q WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id;
     IF NOT FOUND THEN
-        SELECT * INTO outcome, in_tokens, out_tokens, cost_nanos
+        SELECT * INTO s
         FROM quota_settle_unreserved(p_tenant, p_request_id, p_in_tokens, p_out_tokens, p_cost_nanos, p_usage_id,
                                      p_model, p_cached_in_tokens, p_now);
+        outcome := s.outcome;
+        in_tokens := s.in_tokens;
+        out_tokens := s.out_tokens;
+        cost_nanos := s.cost_nanos;
+        booking := s.booking;
         RETURN;
     END IF;
     in_tokens := r.charged_in_tokens;
@@ -72,8 +78,8 @@ BEGIN
     IF outcome = 'replayed' AND p_usage_id IS NULL AND NOT r.usage_missing AND NOT (r.unpriced AND p_cost_nanos IS NOT NULL) THEN
         RETURN;
     END IF;
-    PERFORM quota_reservation_post(r, CASE WHEN r.state = 'open' THEN 'settled' ELSE r.state END,
-                                   in_tokens, out_tokens, cost_nanos, true, p_now);
+    booking := quota_reservation_post(r, CASE WHEN r.state = 'open' THEN 'settled' ELSE r.state END,
+                                      in_tokens, out_tokens, cost_nanos, true, p_now);
     UPDATE quota_reservations q SET
         usage_missing    = NOT v_figures,
         unpriced         = v_figures AND p_cost_nanos IS NULL AND (r.unpriced OR NOT coalesce(v_same, false)),
@@ -103,12 +109,13 @@ LANGUAGE sql IMMUTABLE
 AS $$ SELECT CASE WHEN p_whole = 0 THEN p_cost_nanos
                   ELSE least(div(p_cost_nanos * p_part + p_whole - 1, p_whole), 9223372036854775807)::bigint END $$;
 
--- Ends a reservation, or changes what an ended one was charged, and books the difference on the day and the
--- department of its admission. The caller holds the tenant's lock; r is the row as it stands.
+-- Ends a reservation, or changes what an ended one was charged, and books the difference on the day of its
+-- admission; answers what is still to be booked on its department. The caller holds the tenant's lock; r is the
+-- row as it stands.
 CREATE OR REPLACE FUNCTION quota_reservation_post(
     r quota_reservations, p_state text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
     p_count boolean, p_now timestamptz
-) RETURNS void
+) RETURNS quota_booking
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
@@ -128,18 +135,15 @@ BEGIN
     PERFORM quota_usage_add(r.tenant_id, r.period, p_count::int - r.completion_counted::int,
                             p_in_tokens - v_in, p_out_tokens - v_out, p_cost_nanos - v_cost,
                             v_held * v_in, v_held * v_out, v_held * v_cost, false);
-    IF r.department_id IS NOT NULL THEN
-        PERFORM quota_department_book(r.department_id, r.environment, quota_month(r.period), p_now,
-                                      p_in_tokens + p_out_tokens - v_in - v_out, p_cost_nanos - v_cost,
-                                      v_held * (v_in + v_out), v_held * v_cost);
-    END IF;
+    RETURN (r.department_id, r.environment, quota_month(r.period), p_in_tokens + p_out_tokens - v_in - v_out,
+            p_cost_nanos - v_cost, v_held * (v_in + v_out), v_held * v_cost)::quota_booking;
 END $$;
 
 -- Usage that nobody reserved: posted to p_now's day, its completion too, and marked.
 CREATE OR REPLACE FUNCTION quota_settle_unreserved(
     p_tenant text, p_request_id text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
     p_usage_id text, p_model text, p_cached_in_tokens bigint, p_now timestamptz,
-    OUT outcome text, OUT in_tokens bigint, OUT out_tokens bigint, OUT cost_nanos bigint
+    OUT outcome text, OUT in_tokens bigint, OUT out_tokens bigint, OUT cost_nanos bigint, OUT booking quota_booking
 ) RETURNS record
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -170,7 +174,5 @@ BEGIN
         p_cached_in_tokens, false, p_in_tokens IS NULL, p_in_tokens IS NOT NULL AND p_cost_nanos IS NULL, true, 0,
         p_now, p_now, p_now, p_model, p_usage_id, p_in_tokens, p_out_tokens, p_cost_nanos);
     PERFORM quota_usage_add(p_tenant, v_day, 1, in_tokens, out_tokens, cost_nanos, 0, 0, 0, false);
-    IF v_dept IS NOT NULL THEN
-        PERFORM quota_department_book(v_dept, v_env, quota_month(v_day), p_now, in_tokens + out_tokens, cost_nanos, 0, 0);
-    END IF;
+    booking := (v_dept, v_env, quota_month(v_day), in_tokens + out_tokens, cost_nanos, 0, 0)::quota_booking;
 END $$;

@@ -13,7 +13,7 @@ SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_now   timestamptz := quota_now(p_now);
     v_fault text;
     v_month date;
 BEGIN
@@ -62,9 +62,11 @@ BEGIN
             HINT = 'Use a new key for another allowance.';
     ELSIF outcome IS NULL THEN
         outcome := 'added';
-        FOR v_month IN SELECT DISTINCT s.month FROM quota_department_slots s
+        -- this month's slots are made if need be: a first request meanwhile waits, and judges with the allowance
+        FOR v_month IN SELECT s.month FROM quota_department_slots s
                        WHERE s.department_id = p_department AND s.environment = p_environment
-                         AND s.month >= quota_month(quota_day(v_now) - 31) ORDER BY 1 LOOP
+                         AND s.month >= quota_month(quota_day(v_now) - 31)
+                       UNION SELECT quota_month(quota_day(v_now)) ORDER BY 1 LOOP
             PERFORM quota_department_lock(p_department, p_environment, v_month);
             PERFORM quota_department_band(p_department, p_environment, v_month, v_now);
         END LOOP;

@@ -1,8 +1,8 @@
 -- Lets thresholds of open periods be told again whose ground is gone; returns how many.
 --
--- A told threshold is re-armed when usage lies more than 5 points below it (below what was used, where a
--- refusal told it early) and either its cap changed since the last look, or usage has fallen so far by
--- corrections: then at the second tick in a row, at most three times a period. Ticks less than a minute apart
+-- A told threshold is re-armed when usage lies more than 5 points below it and its cap changed since the last
+-- look, or when usage has fallen so far by corrections (more than 5 points below what was used, where a refusal
+-- told it early): then at the second tick in a row, at most three times a period. Ticks less than a minute apart
 -- are one. Only looks at rows of quota_warn_log; the cap last seen is kept there, so one change counts once.
 -- p_moved: of the tenants, only these and those that lay below at the last tick; NULL: all.
 -- Lock order: quota_warn_log rows sorted by key. SQLSTATE 55P03 as of the caller's lock_timeout.
@@ -39,14 +39,16 @@ BEGIN
         SELECT w.subject_kind, w.subject, w.environment, w.dimension, w.period_kind, w.period_start, w.threshold,
                w.generation, s.cap, b.below,
                w.cap_seen IS DISTINCT FROM s.cap AS cap_changed,
-               b.below AND s.used < w.used AS fallen
+               b.fallen
           FROM quota_warn_log w
           JOIN stand s ON s.subject_kind = w.subject_kind AND s.subject = w.subject AND s.environment = w.environment
                AND s.dimension = w.dimension AND s.period_kind = w.period_kind AND s.period_start = w.period_start
          CROSS JOIN LATERAL (
-            SELECT s.used * 100 * w.cap < (least(w.threshold * w.cap, w.used * 100) - 5 * w.cap) * s.cap AS below) b
+            SELECT s.used * 100 < (w.threshold - 5) * s.cap AS below,
+                   s.used < w.used AND s.used * 100 * w.cap
+                       < (least(w.threshold * w.cap, w.used * 100) - 5 * w.cap) * s.cap AS fallen) b
          WHERE w.rearmed_at IS NULL
-           AND (b.below OR w.below_ticks > 0 OR w.cap_seen IS DISTINCT FROM s.cap)
+           AND (b.fallen OR w.below_ticks > 0 OR w.cap_seen IS DISTINCT FROM s.cap)
          ORDER BY w.subject_kind, w.subject, w.environment, w.dimension, w.period_kind, w.period_start,
                   w.threshold, w.generation
            FOR UPDATE OF w

@@ -1,9 +1,10 @@
 -- The thresholds that are passed at p_now, or were in a period that ended after p_since, and not yet told.
 --
--- State, not edges: reached <=> used * 100 >= threshold * cap, and a refusal by a cap counts as all of its
--- thresholds. A threshold is told while quota_warn_log has a row for it that isn't re-armed; generation is
--- the next to use. told_higher: a higher one of the same cap is told already, so this one goes without a
--- message. A refusal from before the re-arming says nothing new. Looks back over at most 35 days and 2 months.
+-- State, not edges: reached <=> used * 100 >= threshold * cap, and a refusal by a cap counts as its 100 %, but
+-- not as the thresholds below, which usage may yet reach. A threshold is told while quota_warn_log has a row for
+-- it that isn't re-armed; generation is the next to use. told_higher: usage has passed a higher one of the same
+-- cap that is told already, so this one goes without a message. refused_at: only with the 100 % that it may have
+-- caused. A refusal from before the re-arming says nothing new. Looks back over at most 35 days and 2 months.
 -- p_moved: judge only these tenants (and every department); NULL: all that may have something to tell.
 -- Takes no locks.
 CREATE OR REPLACE FUNCTION quota_warn_untold(p_now timestamptz, p_since timestamptz, p_moved text[] DEFAULT NULL)
@@ -47,17 +48,20 @@ AS $$
               FROM unnest(s.pcts, s.severities) WITH ORDINALITY AS c (threshold, severity, place)
              WHERE c.threshold BETWEEN 1 AND 100
              ORDER BY c.threshold, c.place DESC) t
-         WHERE s.used * 100 >= t.threshold * s.cap OR s.refused_at IS NOT NULL
+         WHERE s.used * 100 >= t.threshold * s.cap OR t.threshold = 100 AND s.refused_at IS NOT NULL
     )
     SELECT p.subject_kind, p.subject, p.environment, p.dimension, p.period_kind, p.period_start, p.past,
            p.threshold, p.severity, coalesce(w.generation + 1, 0), coalesce(w.told_higher, false),
-           p.used, p.held, p.cap, p.refused_at
+           p.used, p.held, p.cap, CASE WHEN p.threshold = 100 THEN p.refused_at END
       FROM passed p
      CROSS JOIN LATERAL (
         SELECT max(w.generation) FILTER (WHERE w.threshold = p.threshold) AS generation,
                bool_or(w.rearmed_at IS NULL) FILTER (WHERE w.threshold = p.threshold) AS told,
                max(w.rearmed_at) FILTER (WHERE w.threshold = p.threshold) AS rearmed_at,
-               bool_or(w.rearmed_at IS NULL) FILTER (WHERE w.threshold > p.threshold) AS told_higher
+               -- what a refusal told early is no higher than usage
+               bool_or(w.rearmed_at IS NULL
+                       AND (w.used * 100 >= w.threshold * w.cap OR p.used * 100 >= w.threshold * p.cap))
+                   FILTER (WHERE w.threshold > p.threshold) AS told_higher
           FROM quota_warn_log w
          WHERE w.subject_kind = p.subject_kind AND w.subject = p.subject AND w.environment = p.environment
            AND w.dimension = p.dimension AND w.period_kind = p.period_kind

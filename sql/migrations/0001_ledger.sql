@@ -67,6 +67,8 @@ ALTER TABLE tenant_limits
     ADD CONSTRAINT tenant_limits_ttl          CHECK (reservation_ttl_seconds BETWEEN 1 AND 86400) NOT VALID,
     ADD CONSTRAINT tenant_limits_locale       CHECK (locale IN ('en', 'zh-CN')) NOT VALID;
 ALTER TABLE tenant_limits
+    ADD CONSTRAINT tenant_limits_bucket              CHECK (bucket_capacity BETWEEN 0 AND 1e15
+                                                            AND bucket_refill_per_sec BETWEEN 0 AND 1e15) NOT VALID,
     ADD CONSTRAINT tenant_limits_daily_tokens        CHECK (daily_tokens >= 0) NOT VALID,
     ADD CONSTRAINT tenant_limits_monthly_completions CHECK (monthly_completions >= 0) NOT VALID,
     ADD CONSTRAINT tenant_limits_monthly_tokens      CHECK (monthly_tokens >= 0) NOT VALID;
@@ -350,6 +352,17 @@ CREATE TYPE quota_batch_done AS (
     ordinals        int[],
     reservation_ids bigint[],
     tiers           text[]
+);
+
+-- What an end or a correction changes in a department's month; department_id NULL: nothing.
+CREATE TYPE quota_booking AS (
+    department_id   text,
+    environment     text,
+    month           date,
+    tokens          bigint,
+    cost_nanos      bigint,
+    held_tokens     bigint,
+    held_cost_nanos bigint
 );
 
 CREATE TYPE quota_usage_report AS (
