@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import io
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worker import __version__
 from worker.commands import COMMANDS
-from worker.errors import QuotaWorkerError
+from worker.errors import OutputError, QuotaWorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +84,7 @@ def run(argv: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (| head): no fault, nothing to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_answers()
         return EXIT_FAILED
     except Exception as error:  # noqa: BLE001  the program's edge: one line, no traceback
         if debug:
@@ -94,7 +96,42 @@ def main() -> None:
     """The console script."""
     # The collector's passes over what imports leave behind are a tenth of a cold start.
     gc.set_threshold(GC_THRESHOLD_OBJECTS)
-    sys.exit(run(sys.argv[1:]))
+    _prepare_streams()
+    try:
+        code = run(sys.argv[1:])
+    except SystemExit as end:  # argparse's, after --help and --version
+        code = end.code if isinstance(end.code, int) else 0
+    sys.exit(code if _flush() else EXIT_FAILED)
+
+
+def _prepare_streams() -> None:
+    """No output fails for a letter that its encoding lacks, nor a message for want of stderr."""
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open to the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush() -> bool:
+    """Send off what is left for stdout, which Python would fail to in its own words."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_answers()
+        return False
+    except OSError as error:
+        _drop_answers()
+        sys.stderr.write(f"{PROGRAM}: stdout could not be written: {error.strerror or error}\n")
+        return False
+    return True
+
+
+def _drop_answers() -> None:
+    """What can't be written any more goes nowhere, so that Python's own end doesn't try again."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _list_commands() -> int:
@@ -107,15 +144,25 @@ def _list_commands() -> int:
 def _call(args: argparse.Namespace) -> int:
     import asyncio
 
-    from worker.bootstrap import build_deps
+    from worker.bootstrap import build_deps, flush_answers
+
+    if not args.debug:
+        _hush_libraries()
 
     async def call() -> int:
         async with build_deps(debug=args.debug) as deps:
             code: int = await _module(args.command).run(args, deps)
-            sys.stdout.flush()
+            flush_answers()
             return code
 
     return asyncio.run(call())
+
+
+def _hush_libraries() -> None:
+    """Their remarks on a lost connection are tracebacks: what matters of it is our one line."""
+    import logging  # asyncio has it already
+
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _module(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202  a module is no Protocol
@@ -127,6 +174,8 @@ def _report(error: Exception) -> int:
     from worker.telemetry import redact
 
     ours = translate(error)
+    if isinstance(ours, OutputError):
+        _drop_answers()
     if ours is None:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         ours = QuotaWorkerError(f"internal error: {text} (run again with --debug)")

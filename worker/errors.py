@@ -25,6 +25,10 @@ class QuotaWorkerError(Exception):
         return (cls.__doc__ or "").strip().splitlines()[0]
 
 
+class OutputError(QuotaWorkerError):
+    """stdout could not be written: make room, or send it elsewhere."""
+
+
 class UsageError(QuotaWorkerError):
     """The command line is wrong: see quota-worker --help."""
 

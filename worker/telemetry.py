@@ -34,10 +34,16 @@ _HARMLESS = frozenset(
     {"host", "port", "user", "database", "dbname", "sslmode", "application_name"}
     | {"target_session_attrs", "options", "search_path"}
 )
+_UTF8 = frozenset({"utf-8", "utf8", "utf-8-sig"})
 _SECRET_KEY = re.compile(
     r"password|secret|token$|webhook|dsn$|authorization|api_?key$|^body$|^message_body$",
     re.IGNORECASE,
 )
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Whether the stream can show every letter; else JSON needs its own escapes."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().replace("_", "-") in _UTF8
 
 
 def redact(text: str) -> str:
@@ -137,7 +143,7 @@ class Log:
         render: Any = (
             structlog.dev.ConsoleRenderer(colors=True)
             if on_terminal
-            else structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+            else structlog.processors.JSONRenderer(ensure_ascii=not is_utf8(stream), default=str)
         )
         return structlog.wrap_logger(
             structlog.PrintLogger(stream),

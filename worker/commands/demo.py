@@ -13,7 +13,7 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say
+from worker.bootstrap import Deps, flush_answers, say
 from worker.errors import StarterBusyError
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class _Demo:
         from worker.commands.tick import tick
         from worker.jobs.registry import JOBS
 
-        sys.stdout.flush()  # alerts go to stderr: keep their place among the lines
+        flush_answers()  # alerts go to stderr: keep their place among the lines
         report = await tick(
             self._deps, JOBS, as_of=at, dry_run=False, always=False, on_run=lambda _job_run: None
         )
@@ -212,7 +212,7 @@ def _program() -> str:
 
 
 def _heading(text: str) -> None:
-    bold = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
+    bold = ("\x1b[1m", "\x1b[0m") if sys.stdout is not None and sys.stdout.isatty() else ("", "")
     say(f"\n{bold[0]}{text}{bold[1]}")
 
 

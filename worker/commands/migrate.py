@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, tell
+from worker.bootstrap import Deps, say, say_script, tell
 
 if TYPE_CHECKING:
     import argparse
@@ -26,7 +26,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     from worker.postgres.migrate import Migrator, print_script
 
     if args.print:
-        say(print_script(deps.assets).rstrip())
+        say_script(print_script(deps.assets).rstrip())
         return 0
     connection = await deps.connection(COMMAND_TIMEOUT_SECONDS)
     result = await Migrator(connection, deps.assets).migrate()

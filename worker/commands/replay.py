@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, tell
+from worker.bootstrap import Deps, say, say_json, tell
 from worker.errors import UsageError
 from worker.replay_plan import ReplayOptions
 
@@ -147,18 +147,14 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     finally:
         await pool.close()
     if args.json:
-        import json
-
-        say(
-            json.dumps(
-                {
-                    "run_id": options.run_id,
-                    "seed": options.seed,
-                    "tenants": len(tenants),
-                    "seconds": round(seconds, 3),
-                    **replay.summary.as_dict(),
-                }
-            )
+        say_json(
+            {
+                "run_id": options.run_id,
+                "seed": options.seed,
+                "tenants": len(tenants),
+                "seconds": round(seconds, 3),
+                **replay.summary.as_dict(),
+            }
         )
     else:
         say(summary_text(replay.summary, len(tenants), seconds))

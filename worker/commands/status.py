@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say
+from worker.bootstrap import Deps, say, say_json
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,11 +44,9 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     if args.subject is not None and not report.rows:
         raise UsageError(_unknown(args.subject, await reports.similar_names(args.subject)))
     if args.json:
-        import json
-
         from worker.status import as_document
 
-        say(json.dumps(as_document(report), ensure_ascii=False))
+        say_json(as_document(report))
         return 0
     from worker.periods import load_zone
     from worker.status import render_text

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, tell
+from worker.bootstrap import Deps, say, say_json, tell
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ async def run_jobs(
         on_run=lambda job_run: _log(deps, job_run),
     )
     if args.json:
-        import json
-
-        say(json.dumps(as_document(report), ensure_ascii=False))
+        say_json(as_document(report))
     elif args.dry_run:
         for job_run in report.runs:
             counts = ", ".join(
