@@ -50,6 +50,12 @@ WITH clock AS MATERIALIZED (
 ), open_department AS (
     SELECT r.department_id, r.environment, count(*) AS holds
       FROM quota_reservations r WHERE r.state = 'open' GROUP BY r.department_id, r.environment
+), refused_department AS (
+    SELECT l.department_id, l.environment, sum(q.count) AS refusals
+      FROM quota_refusals q
+      JOIN tenant_limits l ON l.tenant_id = q.tenant_id
+     WHERE q.period = (SELECT clock.today FROM clock)
+     GROUP BY l.department_id, l.environment
 )
 SELECT w.kind, w.subject, w.environment, w.department_id, w.enforce, w.dimension, w.used, w.cap,
        w.pct, w.subjects, t.tier,
@@ -73,8 +79,12 @@ SELECT w.kind, w.subject, w.environment, w.department_id, w.enforce, w.dimension
                        ELSE (SELECT o.holds FROM open_department o
                               WHERE o.department_id = w.subject AND o.environment = w.environment)
                       END AS holds) AS h ON true
-  LEFT JOIN LATERAL (SELECT sum(q.count) AS refusals FROM quota_refusals q
-                      WHERE w.kind = 'tenant' AND q.tenant_id = w.subject AND q.period = clock.today) AS f ON true
+  LEFT JOIN LATERAL (SELECT CASE w.kind WHEN 'tenant'
+                       THEN (SELECT sum(q.count) FROM quota_refusals q
+                              WHERE q.tenant_id = w.subject AND q.period = clock.today)
+                       ELSE (SELECT o.refusals FROM refused_department o
+                              WHERE o.department_id = w.subject AND o.environment = w.environment)
+                      END AS refusals) AS f ON true
  ORDER BY w.pct DESC NULLS LAST, w.subject, w.kind;
 
 -- name: status_deployment

@@ -73,6 +73,17 @@ async def test_a_tenant_and_a_department_of_one_name_are_both_shown(
     }
     assert details["department", "production"]["last_hour"] == tenant["last_hour"]
     assert details["department", "production"]["refusals_today"] == tenant["refusals_today"]
+    # a department's row counts its tenants' refusals, as the lines below the table do
+    for row in document["rows"]:
+        told = details[row["kind"], row["environment"]]["refusals_today"]
+        assert row["refusals_today"] == sum(one["count"] for one in told)
+    everybody = json.loads((await quota_worker(dsn, "status", "--json")).out)["rows"]
+    counts = {
+        (row["kind"], row["environment"]): row["refusals_today"]
+        for row in everybody
+        if row["subject"] == "same"
+    }
+    assert counts["department", "production"] == counts["tenant", "production"] > 0
     (tests,) = details["department", "test"]["last_hour"]
     assert (tests["app"], tests["requests"], tests["tokens"], tests["observed"]) == (None, 3, 60, 2)
 
