@@ -87,6 +87,12 @@ class Deps:
             found["data folder"] = str(self._server.home)
         return found
 
+    def tell_embedded(self) -> None:
+        """A remark where no POSTGRES_DSN is set: it may have been forgotten."""
+        folder = self.whereabouts().get("data folder")
+        if folder is not None:
+            tell(f"no POSTGRES_DSN: the embedded server in {folder}")
+
     async def connection(
         self, command_timeout_seconds: float | None = None
     ) -> asyncpg.Connection[asyncpg.Record]:

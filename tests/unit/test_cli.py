@@ -137,7 +137,8 @@ def test_from_any_folder_without_a_dsn(tmp_path: Path, server_home: Path) -> Non
             env={k: v for k, v in os.environ.items() if k != "POSTGRES_DSN"}
             | {"QUOTA_WORKER_DATA": home},
         )
-        assert (done.returncode, done.stderr) == (0, "")
+        told = f"no POSTGRES_DSN: the embedded server in {home}\n"
+        assert (done.returncode, done.stderr) == (0, told)
         assert expected in done.stdout
         assert not (server_home / "state/data/postmaster.pid").exists()
 
@@ -146,6 +147,10 @@ async def test_settings_tell_where_the_embedded_server_lives(server_home: Path) 
     home = server_home / "state"
     server = EmbeddedServer(home)
     with server:
+        before = call("settings", QUOTA_WORKER_DATA=str(home))
+        assert before.returncode == 2
+        assert f"data folder  {server.home}\n" in before.stdout
+        assert "run quota-worker migrate" in before.stderr
         assert call("migrate", QUOTA_WORKER_DATA=str(home)).returncode == 0
         shown = dict(
             line.split("  ", 1)

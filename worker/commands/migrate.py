@@ -28,6 +28,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     if args.print:
         say_script(print_script(deps.assets).rstrip())
         return 0
+    deps.tell_embedded()
     connection = await deps.connection(COMMAND_TIMEOUT_SECONDS)
     result = await Migrator(connection, deps.assets).migrate()
     for warning in result.warnings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worker.bootstrap import Deps, say, tell
+from worker.errors import SchemaMissingError
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, deps: Deps) -> int:
-    """Show the settings, after the change if one was asked for, and where the database is."""
+    """Show the settings, after the change if one was asked for, and where the database is.
+
+    Raises SchemaMissingError before `migrate`, after telling where the database is.
+    """
     from worker.postgres.deployment import Deployment
 
     deployment = Deployment(await deps.connection(), deps.assets)
@@ -27,8 +31,16 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         remark = await deployment.change(args.key, args.value)
         if remark is not None:
             tell(remark)
-    shown = await deployment.show() | deps.whereabouts()
+    try:
+        settings = await deployment.show()
+    except SchemaMissingError:
+        _show(deps.whereabouts())  # which database it is that has no ledger yet
+        raise
+    _show(settings | deps.whereabouts())
+    return 0
+
+
+def _show(shown: dict[str, str]) -> None:
     width = max(map(len, shown))
     for key, value in shown.items():
         say(f"{key:<{width}}  {value}")
-    return 0

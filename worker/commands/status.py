@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from worker.bootstrap import Deps, say, say_json
@@ -39,6 +40,8 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     """
     if args.top < 0:
         raise UsageError("--top needs a number of rows, or 0 for all")
+    if sys.stderr.isatty():
+        deps.tell_embedded()
     reports = await deps.reports()
     report = await reports.status(args.top or None, args.subject)
     if args.subject is not None and not report.rows:
