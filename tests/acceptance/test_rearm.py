@@ -84,6 +84,48 @@ async def test_after_a_re_arming_old_refusals_say_nothing_new(world: World) -> N
     assert (await world.warn())[1] == 1
 
 
+async def test_a_refusal_told_early_is_re_armed_by_any_top_up(world: World) -> None:
+    await world.department(monthly_tokens=1_000)
+    await world.tenant(department_id="d")
+    await world.reserve(in_tokens=400)
+    assert await world.reserve(in_tokens=700) == ["department_budget_exhausted"]
+    assert await world.warn() == (1, 1, 0, 0)
+    await world.top_up("k1", tokens=50)
+    assert await world.warn() == (0, 0, 0, 1)
+    assert await world.warn() == (0, 0, 0, 0)
+    await world.reserve(in_tokens=650)
+    assert await world.warn() == (4, 1, 3, 0)
+    assert await world.log("threshold", "generation", "state") == [
+        (100, 0, "told"),
+        (75, 0, "superseded"),
+        (90, 0, "superseded"),
+        (98, 0, "superseded"),
+        (100, 1, "told"),
+    ]
+
+
+async def test_a_refusal_told_early_is_re_armed_by_a_raised_limit(world: World) -> None:
+    await world.tenant(daily_input_tokens=1_000, soft_warn_pct=80)
+    await world.reserve(in_tokens=400)
+    assert await world.reserve(in_tokens=700) == ["daily_input_tokens_reached"]
+    assert await world.warn() == (1, 1, 0, 0)
+    await world.limit(daily_input_tokens=1_050)
+    assert await world.warn() == (0, 0, 0, 1)
+    world.now += MINUTE
+    assert await world.reserve(in_tokens=700) == ["daily_input_tokens_reached"]
+    assert await world.warn() == (1, 1, 0, 0)
+
+
+async def test_a_small_correction_re_arms_no_refusal_told_early(world: World) -> None:
+    await world.tenant(daily_input_tokens=1_000, soft_warn_pct=80)
+    await world.reserve(in_tokens=400)
+    await world.reserve(in_tokens=700)
+    assert await world.warn() == (1, 1, 0, 0)
+    await world.settle("r1", "t", 390, 0, 0)
+    for _ in range(3):
+        assert await world.warn() == (0, 0, 0, 0)
+
+
 async def test_corrections_re_arm_at_the_second_tick_three_times(world: World) -> None:
     await world.tenant(daily_completions=100, soft_warn_pct=80)
     for generation in range(4):

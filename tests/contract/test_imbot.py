@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contract.conftest import SECRET
-from contract.samples import message, tenant_facts
+from contract.samples import department_facts, dimension, message, tenant_facts
 from worker.assets import Assets
 from worker.models import FailureCause
 from worker.notifiers.imbot import TEXT_MAX_BYTES, ImBotNotifier, safe_argument, split_text
@@ -39,6 +39,44 @@ async def test_exhausted_has_its_own_tag(imbot: ImBot, renderer: Renderer) -> No
     facts = tenant_facts(severity="exhausted", threshold=100)
     assert (await notifier_of(imbot, renderer).send(message(facts), 10)).delivered
     assert imbot.texts()[0].startswith("[quota-exhausted] tenant-free at ")
+
+
+REFUSED = dimension(
+    "cost",
+    period_kind="month",
+    used=4_000_000_000,
+    cap=10_000_000_000,
+    pct=40.0,
+    threshold=100,
+    refused_at="2026-11-30T09:59:00+00:00",
+)
+
+
+@pytest.mark.parametrize("kind", ["tenant", "department"])
+@pytest.mark.parametrize(
+    ("locale", "words"),
+    [("en", " refused a request that did not fit, at 40.0% cost, month"), ("zh-CN", "40.0%")],
+)
+async def test_a_refusal_below_the_cap_says_so(
+    imbot: ImBot, renderer: Renderer, kind: str, locale: str, words: str
+) -> None:
+    make = tenant_facts if kind == "tenant" else department_facts
+    facts = make("rnd", severity="exhausted", threshold=100, dimensions=[REFUSED])
+    assert (await notifier_of(imbot, renderer).send(message(facts, locale=locale), 10)).delivered
+    first, second, third = imbot.texts()[0].splitlines()[:3]
+    assert first.startswith("[quota-exhausted] ")
+    assert words in first
+    assert "4.00 USD" in second
+    assert "10.00 USD" in second
+    assert "2026-11-30 09:59 UTC" in third
+
+
+async def test_a_full_cap_beside_a_refusal_is_exhausted(imbot: ImBot, renderer: Renderer) -> None:
+    full = dimension(used=50, pct=100.0, threshold=100)
+    facts = tenant_facts(severity="exhausted", threshold=100, dimensions=[full, REFUSED])
+    assert (await notifier_of(imbot, renderer).send(message(facts), 10)).delivered
+    first = imbot.texts()[0].splitlines()[0]
+    assert first == "[quota-exhausted] tenant-free at 100.0% completions / 40.0% cost, month"
 
 
 async def test_further_dimensions_follow_in_the_same_form(imbot: ImBot, renderer: Renderer) -> None:
