@@ -50,8 +50,8 @@ BUGS = [
     bug(
         "the department's hold not released on expiry",
         "quota_expire_stale.sql",
-        "g.t - g.et, g.c - g.ec, -g.et, -g.ec);",
-        "g.t - g.et, g.c - g.ec, 0, 0);",
+        "-e.estimated_in_tokens - e.estimated_out_tokens, -e.estimated_cost_nanos)::quota_booking",
+        "0, 0)::quota_booking",
         killed_by("test_release_progress_expire", "test_stale_policies", **PARTIAL),
     ),
     bug(
@@ -105,8 +105,8 @@ BUGS = [
     bug(
         "early expiry",
         "quota_expire_stale.sql",
-        "v_now    timestamptz := coalesce(p_now, clock_timestamp());",
-        "v_now    timestamptz := coalesce(p_now, clock_timestamp()) + interval '1 minute';",
+        "v_now    timestamptz := quota_now(p_now);",
+        "v_now    timestamptz := quota_now(p_now) + interval '1 minute';",
         killed_by("test_release_progress_expire", "test_nothing_ends_early"),
     ),
     bug(
