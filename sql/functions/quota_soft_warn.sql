@@ -7,7 +7,8 @@
 -- one pass, in the order of their names; the scan's mark moves only when none was left out. The cost grows with
 -- the tenants that moved since the last pass, but for the first of a day.
 -- Lock order: quota_warn_log (re-arming, sorted), quota_warn_log (inserts, sorted), quota_outbox, quota_warn_scans.
--- SQLSTATE: 55P03 when another pass holds a lock for 30 s (retry); 22023 without any channel.
+-- SQLSTATE: 55P03 when another pass holds a lock for 30 s (retry); 22023 without any channel; 23505 when
+-- somebody gave quota_warn_log a unique key of their own that two of our rows share (drop it).
 CREATE OR REPLACE FUNCTION quota_soft_warn(
     p_now timestamptz DEFAULT NULL, p_channels text[] DEFAULT ARRAY['console'], p_limit int DEFAULT 10000,
     OUT crossings int, OUT messages int, OUT superseded int, OUT rearmed int
@@ -77,7 +78,9 @@ BEGIN
           LEFT JOIN keyed k USING (past, subject_kind, subject, environment)
          ORDER BY c.subject_kind, c.subject, c.environment, c.dimension, c.period_kind, c.period_start,
                   c.threshold, c.generation
-        ON CONFLICT DO NOTHING
+        -- quota_warn_log_once and no other: a key that isn't ours must raise, not swallow an alert
+        ON CONFLICT (subject_kind, subject, environment, dimension, period_kind, period_start, threshold, generation)
+            WHERE subject_kind IS NOT NULL DO NOTHING
         RETURNING w.state, w.message_key
     )
     SELECT count(*), count(*) FILTER (WHERE g.state = 'superseded'),

@@ -23,10 +23,6 @@ DECLARE
     v_key   record;
     v_column record;
 BEGIN
-    IF EXISTS (SELECT 1 FROM pg_attribute a
-                WHERE a.attrelid = v_table AND a.attname = 'subject_kind' AND a.attnotnull) THEN
-        RETURN;  -- ours from the start
-    END IF;
     SELECT c.conname, pg_get_constraintdef(c.oid) AS definition INTO v_key
       FROM pg_constraint c WHERE c.conrelid = v_table AND c.contype = 'p';
     IF FOUND THEN
@@ -37,6 +33,9 @@ BEGIN
         SELECT a.attname FROM pg_attribute a
          WHERE a.attrelid = v_table AND a.attnum > 0 AND NOT a.attisdropped
            AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
+           -- what our rows always fill; ours from the start has no other
+           AND a.attname <> ALL (ARRAY['subject_kind', 'subject', 'environment', 'dimension', 'period_kind',
+                                       'period_start', 'threshold', 'generation'])
     LOOP
         EXECUTE format('ALTER TABLE quota_warn_log ALTER COLUMN %I DROP NOT NULL', v_column.attname);
     END LOOP;
@@ -67,6 +66,65 @@ ALTER TABLE quota_warn_log
     ADD COLUMN IF NOT EXISTS below_at     timestamptz,
     ADD COLUMN IF NOT EXISTS rearmed_at   timestamptz,
     ADD COLUMN IF NOT EXISTS rearmed_by   text;
+
+-- What an older table can't share with us is refused here, before a single alert depends on it.
+DO $$
+DECLARE
+    v_table  oid := to_regclass('quota_warn_log');
+    v_column record;
+    v_key    record;
+BEGIN
+    SELECT c.name, c.wanted, format_type(a.atttypid, a.atttypmod) AS found, a.attgenerated <> '' AS generated
+      INTO v_column
+      FROM unnest(
+           ARRAY['subject_kind', 'subject', 'environment', 'dimension', 'period_kind', 'period_start', 'threshold',
+                 'generation', 'state', 'severity', 'message_key', 'used', 'held', 'cap', 'refused_at', 'logged_at',
+                 'cap_seen', 'below_ticks', 'below_at', 'rearmed_at', 'rearmed_by'],
+           ARRAY['text', 'text', 'text', 'text', 'text', 'date', 'integer',
+                 'integer', 'text', 'text', 'text', 'numeric', 'numeric', 'numeric', 'timestamp with time zone',
+                 'timestamp with time zone', 'numeric', 'integer', 'timestamp with time zone',
+                 'timestamp with time zone', 'text']) WITH ORDINALITY AS c (name, wanted, place)
+      JOIN pg_attribute a ON a.attrelid = v_table AND a.attname = c.name AND NOT a.attisdropped
+     WHERE format_type(a.atttypid, a.atttypmod) <> c.wanted OR a.attgenerated <> ''
+     ORDER BY c.place LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'quota_warn_log has a column % of its own, % where quota-worker needs %: %',
+            v_column.name, CASE WHEN v_column.generated THEN 'generated' ELSE v_column.found END, v_column.wanted,
+            'rename that column or the table';
+    END IF;
+    -- Two of our rows can't meet in a unique key with a column that they leave NULL or that numbers them, nor
+    -- in one with all of our key. Any other would let the first alert keep out the next.
+    SELECT coalesce(n.conname, r.relname) AS name, n.conname IS NOT NULL AS is_constraint INTO v_key
+      FROM pg_index i
+      JOIN pg_class r ON r.oid = i.indexrelid
+      LEFT JOIN pg_constraint n ON n.conindid = i.indexrelid AND n.conrelid = v_table AND n.contype IN ('p', 'u', 'x')
+     WHERE i.indrelid = v_table AND (i.indisunique OR i.indisexclusion)
+       AND NOT EXISTS (
+           SELECT FROM generate_series(0, i.indnkeyatts - 1) AS place
+             JOIN pg_attribute a ON a.attrelid = v_table AND a.attnum = i.indkey[place]
+             LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+            WHERE a.attname <> ALL (ARRAY['subject_kind', 'subject', 'environment', 'dimension', 'period_kind',
+                      'period_start', 'threshold', 'generation', 'state', 'severity', 'message_key', 'used', 'held',
+                      'cap', 'refused_at', 'logged_at', 'cap_seen', 'below_ticks', 'below_at', 'rearmed_at',
+                      'rearmed_by'])
+              AND a.attgenerated = ''
+              AND (a.attidentity <> ''
+                   OR d.oid IS NULL AND NOT i.indnullsnotdistinct
+                   OR pg_get_expr(d.adbin, d.adrelid) ~ '(nextval|gen_random_uuid|uuid_generate_v[14]|uuidv[47])\('))
+       AND (i.indisexclusion OR (
+           SELECT count(*) FROM pg_attribute a
+            WHERE a.attrelid = v_table AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+              AND a.attname = ANY (ARRAY['subject_kind', 'subject', 'environment', 'dimension', 'period_kind',
+                                         'period_start', 'threshold', 'generation'])) < 8)
+     ORDER BY 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'quota_warn_log has the unique % %, which would keep alerts out: drop it (%) or rename the table',
+            CASE WHEN v_key.is_constraint THEN 'constraint' ELSE 'index' END, v_key.name,
+            CASE WHEN v_key.is_constraint THEN format('ALTER TABLE quota_warn_log DROP CONSTRAINT %I', v_key.name)
+                 ELSE format('DROP INDEX %I', v_key.name) END;
+    END IF;
+END $$;
+
 ALTER TABLE quota_warn_log
     ADD CONSTRAINT quota_warn_log_state CHECK (subject_kind IS NULL OR state IN ('told', 'past', 'superseded', 'digest')) NOT VALID,
     ADD CONSTRAINT quota_warn_log_rearmed CHECK (subject_kind IS NULL OR rearmed_by IN ('cap', 'usage')) NOT VALID;

@@ -70,7 +70,7 @@ CREATE = "CREATE TABLE quota_warn_log (tenant_id text, "
 REFUSED = {
     "a unique constraint on a column like ours": (
         CREATE + "subject text, CONSTRAINT one_each UNIQUE (subject))",
-        "unique constraint one_each, .* DROP CONSTRAINT one_each",
+        "unique constraint one_each, .*DROP CONSTRAINT one_each",
     ),
     "a primary key on a column like ours": (
         CREATE + "subject text PRIMARY KEY)",
@@ -79,7 +79,7 @@ REFUSED = {
     "a unique index": (
         CREATE + "dimension text, threshold int);"
         'CREATE UNIQUE INDEX "One" ON quota_warn_log (dimension, threshold)',
-        'unique index One, .* DROP INDEX "One"',
+        'unique index One, .*DROP INDEX "One"',
     ),
     "an expression": (
         CREATE + "x int); CREATE UNIQUE INDEX e ON quota_warn_log (coalesce(tenant_id, ''))",
