@@ -39,11 +39,13 @@ class Deps:
         environ: Mapping[str, str],
         assets: Assets | None = None,
         debug: bool = False,
+        console: TextIO | None = None,
     ) -> None:
         self.settings = settings
         self.environ = environ
         self.assets = assets or Assets()
         self.log = Log(debug=debug)
+        self._console = console  # where the console channel writes; None: stderr
         self._server: EmbeddedServer | None = None
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._stack = AsyncExitStack()
@@ -118,7 +120,9 @@ class Deps:
         """The configured channels; raises ConfigurationError for a wrong one."""
         from worker.notifiers.channels import ConfiguredChannels
 
-        return ConfiguredChannels.from_settings(self.settings, self.assets, environ=self.environ)
+        return ConfiguredChannels.from_settings(
+            self.settings, self.assets, environ=self.environ, stream=self._console
+        )
 
     async def job_ports(self, channels: ConfiguredChannels) -> JobPorts:
         """The adapters that jobs see, on the command's pool; closes the channels at the end."""

@@ -22,10 +22,17 @@ VALUES ('marketing', 'Marketing', ARRAY['owner@marketing.example']);
 INSERT INTO department_budgets (department_id, environment, monthly_cost_cents, downgrade_model)
 VALUES ('marketing', 'production', 120, 'small');
 
--- name: morning
--- Nine o'clock of the billing day that is today.
-SELECT (quota_day(clock_timestamp()) + interval '9 hours') AT TIME ZONE s.billing_zone AS at
-  FROM quota_settings s;
+-- name: zone
+-- A billing zone in which the hour and a half before $1, and the minutes after it, are one day: UTC, or around
+-- its midnight Shanghai's, where it is eight o'clock in the morning.
+UPDATE quota_settings
+   SET billing_zone = CASE WHEN ($1::timestamptz AT TIME ZONE 'UTC')::time BETWEEN '02:00' AND '23:50'
+                           THEN 'UTC' ELSE 'Asia/Shanghai' END
+RETURNING billing_zone;
+
+-- name: begin
+-- When the seventy minutes of traffic begin, so that ten minutes after them their holds have run out by $1.
+SELECT date_bin('5 minutes', $1::timestamptz - interval '83 minutes', timestamptz '2000-01-01 00:00Z') AS at;
 
 -- name: open_holds
 SELECT count(*) AS holds FROM quota_reservations r WHERE r.state = 'open';

@@ -1,8 +1,9 @@
 """`quota-worker demo`: the product in one minute, on a database of its own.
 
 An embedded server in a folder beside the usual one, its database made anew at each run;
-POSTGRES_DSN and the configured channels are left alone. An hour of traffic from the tiny
-trace is laid onto today from nine o'clock, with a tick every five minutes of it.
+POSTGRES_DSN and the configured channels are left alone. The tiny trace's hour of traffic is
+laid onto the last ninety minutes, with a tick every five minutes of it and one now. Alerts
+are part of the story, on stdout.
 """
 
 from __future__ import annotations
@@ -13,22 +14,21 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, flush_answers, say
+from worker.bootstrap import Deps, say
 from worker.errors import StarterBusyError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
+    from zoneinfo import ZoneInfo
 
     from worker.models import JobRun
     from worker.postgres.queries import Queries
     from worker.replay import JournalLine
 
 TICK_EVERY = timedelta(minutes=5)
-# A hold lasts ten minutes after its last sign of life; then a tick gives it back.
-AFTER_TRAFFIC = timedelta(minutes=20)
 LOSE_USAGE, ABORT, ESTIMATE_OUT = 0.04, 0.03, 400
 CONCURRENCY = 4
 
@@ -54,15 +54,30 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     with EmbeddedServer(home, durable=False) as server, _alone(server.home):
         await _fresh_database(server.dsn_of("postgres"), queries)
         say(f"   it lives in {server.home}, reachable by a unix socket only")
-        own = Deps(Settings(postgres_dsn=server.dsn), environ=deps.environ, assets=deps.assets)
+        own = Deps(
+            Settings(postgres_dsn=server.dsn),
+            environ=deps.environ,
+            assets=deps.assets,
+            console=sys.stdout,
+        )
         async with own:
             failed = await _Demo(own, queries, args.seed).play()
-    command = f"QUOTA_WORKER_DATA={home} {_program()}"
-    _heading("Look around")
-    say(f"   {command} status --json")
-    say(f"   {command} replay YOUR_TRACE.csv --tenants 20 --create-tenants")
-    say("   with POSTGRES_DSN set, the same commands work on your own database: migrate first")
+        _look_around(server.home, deps.environ)
     return 1 if failed else 0
+
+
+def _look_around(home: Path, environ: Mapping[str, str]) -> None:
+    """Commands that work as they stand, in the shell that the demo was called from."""
+    import shlex
+
+    without = "env -u POSTGRES_DSN " if environ.get("POSTGRES_DSN") else ""
+    command = f"{without}QUOTA_WORKER_DATA={shlex.quote(str(home))} {_program()}"
+    _heading("Look around")
+    say(f"   {command} status tenant-abuser")
+    say(f"   {command} status marketing")
+    say(f"   {command} status --json")
+    say("   The same commands work on your own database, with its address in POSTGRES_DSN:")
+    say("   begin with migrate. replay runs a traffic trace of yours through it.")
 
 
 class _Demo:
@@ -74,6 +89,7 @@ class _Demo:
         self._seed = seed
         self._failed = False
         self._downgraded = 0
+        self._zone: ZoneInfo | None = None  # of the billing, once it is chosen
 
     async def play(self) -> bool:
         """All steps; returns whether a job failed."""
@@ -100,7 +116,8 @@ class _Demo:
         say("                   from 98 %, and nothing from 100 %")
 
     async def _traffic(self) -> None:
-        from worker.clock import monotonic_seconds
+        from worker.clock import monotonic_seconds, utc_now
+        from worker.periods import load_zone
         from worker.postgres.queries import load_queries
         from worker.postgres.traffic import PostgresTraffic
         from worker.replay import Pace, Replay
@@ -108,14 +125,16 @@ class _Demo:
         from worker.replay_trace import parse_trace
 
         pool = await self._deps.pool()
-        morning: datetime = await pool.fetchval(self._queries["morning"])
+        now = utc_now()
+        self._zone = load_zone(await pool.fetchval(self._queries["zone"], now))
+        begin: datetime = await pool.fetchval(self._queries["begin"], now)
         options = ReplayOptions(
             run_id="demo",
             seed=self._seed,
             lose_usage=LOSE_USAGE,
             abort=ABORT,
             estimate_out=ESTIMATE_OUT,
-            start_at=morning,
+            start_at=begin,
         )
         planned = plan_requests(parse_trace(tiny_trace(), "tiny.csv"), options)
         traffic = PostgresTraffic(pool, load_queries(self._deps.assets, "traffic"))
@@ -131,8 +150,10 @@ class _Demo:
         )
         _heading(f"3  {len(planned)} model calls in seventy minutes, and a tick every five")
         say("   each call is reserved at its estimate, streamed, and settled at its usage; in")
-        say(f"   {LOSE_USAGE:.0%} the usage never comes, in {ABORT:.0%} the caller hangs up\n")
-        at, end = morning + TICK_EVERY, planned[-1].at
+        say(f"   {LOSE_USAGE:.0%} the usage never comes, in {ABORT:.0%} the caller hangs up.")
+        say("   An alert is told once; where several thresholds were passed since the last")
+        say("   tick, the highest one speaks for those below it\n")
+        at, end = begin + TICK_EVERY, planned[-1].at
         before: dict[str, int] = {}
         while at <= end + TICK_EVERY:  # bounded by the trace's length
             await replay.advance(at)
@@ -142,8 +163,8 @@ class _Demo:
         await replay.advance()
         holds = await pool.fetchval(self._queries["open_holds"])
         _heading(f"4  The traffic is over; {holds} holds wait for usage that will never come")
-        at = end + AFTER_TRAFFIC
-        self._tell_expired(at, await self._tick(at))
+        # a hold lasts ten minutes after its last sign of life; then a tick gives it back
+        self._tell_expired(now, await self._tick(now))
         left = await pool.fetchval(self._queries["open_holds"])
         say(f"          {left} holds are left: nothing stays blocked by a call that is gone")
 
@@ -161,7 +182,7 @@ class _Demo:
         )
         if refused:
             parts.append(f"refused: {refused}")
-        say(f"   {at:%H:%M}  {'; '.join(parts)}")
+        say(f"   {self._time(at)}  {'; '.join(parts)}")
         self._downgraded = 0
 
     def _tell_expired(self, at: datetime, runs: Sequence[JobRun]) -> None:
@@ -173,21 +194,24 @@ class _Demo:
         )
         if expired:
             holds = "hold" if expired == 1 else "holds"
-            say(f"   {at:%H:%M}      {expired} {holds} ran out without usage: charged as estimated")
+            told = f"{expired} {holds} ran out without usage: charged as estimated"
+            say(f"   {self._time(at)}      {told}")
 
     async def _tick(self, at: datetime) -> tuple[JobRun, ...]:
         from worker.commands.tick import tick
         from worker.jobs.registry import JOBS
 
-        flush_answers()  # alerts go to stderr: keep their place among the lines
         report = await tick(
             self._deps, JOBS, as_of=at, dry_run=False, always=False, on_run=lambda _job_run: None
         )
         for job_run in report.runs:
             if job_run.outcome == "failed":
                 self._failed = True
-                say(f"   {at:%H:%M}  {job_run.job} failed: {job_run.error}")
+                say(f"   {self._time(at)}  {job_run.job} failed: {job_run.error}")
         return report.runs
+
+    def _time(self, at: datetime) -> str:
+        return f"{at.astimezone(self._zone):%H:%M}"
 
     async def _status(self) -> None:
         from worker.periods import load_zone
@@ -207,8 +231,12 @@ def tiny_trace() -> bytes:
 
 def _program() -> str:
     """How this program was called, so that what is shown can be typed."""
+    import shlex
+
     called = sys.argv[0]
-    return called if called.endswith("/quota-worker") else "quota-worker"
+    if called.endswith("__main__.py"):
+        return f"{shlex.quote(sys.executable)} -m worker"
+    return shlex.quote(called) if called.endswith("/quota-worker") else "quota-worker"
 
 
 def _heading(text: str) -> None:
