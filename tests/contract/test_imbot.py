@@ -117,6 +117,17 @@ async def test_case_24_a_long_message_goes_out_whole(
     assert all(len(text.encode()) <= TEXT_MAX_BYTES for text in imbot.texts())
 
 
+async def test_each_piece_has_an_id_of_its_own_the_same_at_a_retry(
+    imbot: ImBot, plain_renderer: Renderer
+) -> None:
+    for _ in range(2):
+        facts = tenant_facts("x" * (TEXT_MAX_BYTES + 1))
+        answer = await notifier_of(imbot, plain_renderer).send(message(facts), 20)
+        assert answer.delivered, answer
+    ids = [call["env"]["QUOTA_WORKER_MESSAGE_ID"] for call in imbot.calls()]
+    assert ids == ["qw-0123456789abcdef-1", "qw-0123456789abcdef-2"] * 2
+
+
 async def test_case_24_a_nul_goes_out_as_a_sign(imbot: ImBot, plain_renderer: Renderer) -> None:
     answer = await notifier_of(imbot, plain_renderer).send(message(tenant_facts("a\0b")), 10)
     assert answer.delivered, answer

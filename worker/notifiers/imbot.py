@@ -42,7 +42,7 @@ class ImBotNotifier(BaseNotifier):
 
     A message longer than one argument may be goes out in several, in order; a retry
     sends them all again. The dedupe key is in the child's environment as
-    QUOTA_WORKER_MESSAGE_ID.
+    QUOTA_WORKER_MESSAGE_ID, with -1, -2 … after it where there are several.
     """
 
     channel = "im-bot"
@@ -61,10 +61,13 @@ class ImBotNotifier(BaseNotifier):
 
     async def deliver(self, message: OutboxMessage) -> None:
         """Run the program once per piece; each must exit 0."""
-        for text in split_text(self.part(message, "txt"), TEXT_MAX_BYTES):
-            await self._run(safe_argument(text), message.dedupe_key)
+        pieces = split_text(self.part(message, "txt"), TEXT_MAX_BYTES)
+        for number, text in enumerate(pieces, start=1):
+            # a program that drops an id it has seen must not drop the rest of the message
+            suffix = f"-{number}" if len(pieces) > 1 else ""
+            await self._run(safe_argument(text), message.dedupe_key + suffix)
 
-    async def _run(self, text: str, dedupe_key: str) -> None:
+    async def _run(self, text: str, message_id: str) -> None:
         # A pipe of our own: a child of the program that lives on and keeps its stdout
         # must not keep us from seeing that the program itself has ended.
         reader, writer = os.pipe()
@@ -79,14 +82,14 @@ class ImBotNotifier(BaseNotifier):
             raise
         try:
             try:
-                process = await self._start(text, dedupe_key, writer)
+                process = await self._start(text, message_id, writer)
             finally:
                 os.close(writer)
             judge_end(*await _wait_for_end(process, stream))
         finally:
             transport.close()
 
-    async def _start(self, text: str, dedupe_key: str, stdout: int) -> asyncio.subprocess.Process:
+    async def _start(self, text: str, message_id: str, stdout: int) -> asyncio.subprocess.Process:
         try:
             return await asyncio.create_subprocess_exec(
                 *self._command,
@@ -98,7 +101,7 @@ class ImBotNotifier(BaseNotifier):
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=asyncio.subprocess.DEVNULL,
-                env=self._child_environment(dedupe_key),
+                env=self._child_environment(message_id),
                 start_new_session=True,
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
@@ -111,13 +114,13 @@ class ImBotNotifier(BaseNotifier):
                 f"the im-bot command could not be started: {error.strerror}",
             ) from None
 
-    def _child_environment(self, dedupe_key: str) -> dict[str, str]:
+    def _child_environment(self, message_id: str) -> dict[str, str]:
         kept = {
             name: value
             for name, value in self._environ.items()
             if name not in _SECRET_NAMES and not name.startswith("QUOTA_WORKER_")
         }
-        return kept | {"QUOTA_WORKER_MESSAGE_ID": dedupe_key}
+        return kept | {"QUOTA_WORKER_MESSAGE_ID": message_id}
 
 
 def safe_argument(text: str) -> str:
