@@ -119,6 +119,7 @@ AS $$
                'currency', g.currency, 'dimensions', i.dimensions,
                'enforce', CASE m.subject_kind WHEN 'tenant' THEN l.enforce END,
                'tier', CASE m.subject_kind WHEN 'department' THEN coalesce(t.tier, 'normal') END,
+               'downgrade_pct', b.downgrade_pct, 'protect_pct', b.protect_pct,
                'downgrade_model', b.downgrade_model, 'downgrade_from', b.downgrade_from,
                'owner_emails', coalesce(d.owner_emails, '{}'), 'finance_emails', coalesce(d.finance_emails, '{}'),
                'top_apps', CASE m.subject_kind WHEN 'department'

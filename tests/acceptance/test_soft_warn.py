@@ -447,6 +447,12 @@ async def test_a_department_names_its_top_apps(world: World) -> None:
     )
     assert first["share_pct"] == 86.7  # of 4,615 nanos in all
     assert facts["finance_emails"] == ["money@example.com"]
+    # what comes next
+    assert (facts["downgrade_pct"], facts["protect_pct"], facts["downgrade_model"]) == (
+        90,
+        98,
+        "small",
+    )
 
 
 async def test_one_outbox_row_for_each_channel(world: World) -> None:

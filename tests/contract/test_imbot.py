@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -77,6 +77,44 @@ async def test_a_full_cap_beside_a_refusal_is_exhausted(imbot: ImBot, renderer: 
     assert (await notifier_of(imbot, renderer).send(message(facts), 10)).delivered
     first = imbot.texts()[0].splitlines()[0]
     assert first == "[quota-exhausted] tenant-free at 100.0% completions / 40.0% cost, month"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"downgrade_from": None}, "from 90%: model small"),
+        ({}, "from 90%: model small for large, huge"),
+        ({"downgrade_model": None}, "from 98%: only requests of high priority pass"),
+        (
+            {"downgrade_pct": 98},
+            "from 98%: only requests of high priority pass, with the model small for large, huge",
+        ),
+        (
+            {"downgrade_model": None, "protect_pct": 100},
+            "at 100% further requests are refused",
+        ),
+        ({"locale": "zh-CN"}, "达到 90% 后 large, huge 改用模型 small"),
+        ({"locale": "zh-CN", "downgrade_model": None}, "达到 98% 后仅高优先级请求可通过"),
+    ],
+)
+async def test_a_departments_warning_says_what_comes_next(
+    imbot: ImBot, renderer: Renderer, changes: dict[str, Any], words: str
+) -> None:
+    told = dimension("tokens", period_kind="month", pct=82.0, threshold=75)
+    changes = dict(changes)
+    locale = changes.pop("locale", "en")
+    facts = department_facts(severity="warning", tier="warning", dimensions=[told], **changes)
+    assert (await notifier_of(imbot, renderer).send(message(facts, locale=locale), 10)).delivered
+    (line,) = (ln for ln in imbot.texts()[0].splitlines() if ln.startswith(("callers", "调用方")))
+    assert line.endswith(words)
+    assert line[: -len(words)] in {"callers: nothing changes yet; ", "调用方:暂无变化;"}
+
+
+async def test_a_warning_decided_by_an_older_version(imbot: ImBot, renderer: Renderer) -> None:
+    facts = department_facts(severity="warning", tier="warning")
+    del facts["downgrade_pct"], facts["protect_pct"]
+    assert (await notifier_of(imbot, renderer).send(message(facts), 10)).delivered
+    assert "callers: nothing changes yet\n" in imbot.texts()[0]
 
 
 async def test_further_dimensions_follow_in_the_same_form(imbot: ImBot, renderer: Renderer) -> None:
