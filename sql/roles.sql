@@ -4,7 +4,7 @@
 --
 --   quota_gateway  executes the ledger's functions, appends to the usage inbox, reads nothing
 --   quota_worker   what the worker needs
---   quota_reader   reads the views
+--   quota_reader   reads the views and the months' totals, and may ask for the billing day
 DO $quota_roles$
 DECLARE
     v_role    text;
@@ -59,15 +59,16 @@ BEGIN
                     AND (p.proname = 'quota_check_and_charge'
                          OR NOT EXISTS (SELECT FROM aclexplode(COALESCE(p.proacl, acldefault('f', p.proowner))) a
                                          WHERE a.grantee = 0)))
-                -- A view runs the functions it names with its reader's rights.
+                -- A view runs the functions it names with its reader's rights; a report asks for the billing day.
                 OR (r.rolname = 'quota_reader'
-                    AND EXISTS (SELECT FROM pg_depend d
-                                  JOIN pg_rewrite w ON w.oid = d.objid
-                                  JOIN pg_class v ON v.oid = w.ev_class
-                                 WHERE d.classid = 'pg_rewrite'::regclass
-                                   AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid
-                                   AND v.relkind = 'v' AND v.relnamespace = p.pronamespace
-                                   AND v.relname ~ '^(v_quota|v_department|quota)_')))
+                    AND (p.proname IN ('quota_zone', 'quota_day', 'quota_day_start', 'quota_month')
+                         OR EXISTS (SELECT FROM pg_depend d
+                                      JOIN pg_rewrite w ON w.oid = d.objid
+                                      JOIN pg_class v ON v.oid = w.ev_class
+                                     WHERE d.classid = 'pg_rewrite'::regclass
+                                       AND d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid
+                                       AND v.relkind = 'v' AND v.relnamespace = p.pronamespace
+                                       AND v.relname ~ '^(v_quota|v_department|quota)_'))))
            -- as postgres stands: a second run grants nothing anew
            AND NOT EXISTS (SELECT FROM aclexplode(p.proacl) a
                             WHERE a.grantee = r.oid AND a.privilege_type = 'EXECUTE')
@@ -90,8 +91,9 @@ BEGIN
            AND ((r.rolname = 'quota_worker' AND c.relkind IN ('r', 'p', 'v', 'S')
                  AND (c.relname ~ '^(v_quota|v_department|quota)_'
                       OR c.relname ~ '^(departments|department_|tenant_limits|rate_buckets|job_|tick_)'))
-                OR (r.rolname = 'quota_reader' AND c.relkind = 'v'
-                    AND c.relname ~ '^(v_quota|v_department|quota)_'))
+                OR (r.rolname = 'quota_reader'
+                    AND (c.relname = 'quota_monthly_totals'
+                         OR c.relkind = 'v' AND c.relname ~ '^(v_quota|v_department|quota)_')))
     LOOP
         EXECUTE format('GRANT %s ON %s %I.%I TO %I', v_item.rights,
                        CASE WHEN v_item.relkind = 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     Connect = Callable[..., Awaitable[asyncpg.Connection[Any]]]
 
+README = Path(__file__).parents[2] / "README.md"
 FUNCTIONS = [
     "quota_reserve",
     "quota_settle",
@@ -93,6 +96,22 @@ async def test_the_reader_reads_views_and_changes_nothing(calls: Calls, connect:
         "42501"
     )
     assert await sqlstate_of(Calls(conn).reserve()) == "42501"
+
+
+async def test_the_reader_runs_the_queries_for_finance(calls: Calls, connect: Connect) -> None:
+    _, _, section = README.read_text(encoding="utf-8").partition("## For finance")
+    (query,) = re.findall(r"```sql\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
+    await calls.conn.execute(
+        "INSERT INTO quota_monthly_totals (month, tenant_id, department_id, completions,"
+        " input_tokens, output_tokens, cost_nanos)"
+        " SELECT quota_month(quota_month(quota_day(now())) - 1), 't', 'd', 1, 2, 3, 4"
+    )
+    conn = await connect()
+    await as_role(conn, "quota_reader")
+    (row,) = await conn.fetch(query)
+    assert row["department_id"] == "d"
+    assert await conn.fetchval("SELECT quota_zone()") == "UTC"
+    assert await sqlstate_of(conn.execute("DELETE FROM quota_monthly_totals")) == "42501"
 
 
 async def test_the_public_may_execute_nothing(calls: Calls) -> None:
