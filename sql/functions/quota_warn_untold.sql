@@ -67,5 +67,12 @@ AS $$
            AND w.dimension = p.dimension AND w.period_kind = p.period_kind
            AND w.period_start = p.period_start) w
      WHERE w.told IS NOT TRUE
-       AND (p.used * 100 >= p.threshold * p.cap OR p.refused_at > coalesce(w.rearmed_at, '-infinity'))
+       AND (p.used * 100 >= p.threshold * p.cap
+            OR p.refused_at > coalesce(w.rearmed_at, '-infinity')
+               -- a pool's refusal was told of the dimension that was the fuller one then
+               AND NOT EXISTS (SELECT FROM quota_warn_log o
+                                WHERE p.subject_kind = 'department' AND o.subject_kind = p.subject_kind
+                                  AND o.subject = p.subject AND o.environment = p.environment
+                                  AND o.dimension <> p.dimension AND o.period_kind = p.period_kind
+                                  AND o.period_start = p.period_start AND o.refused_at >= p.refused_at))
 $$;

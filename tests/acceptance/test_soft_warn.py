@@ -356,6 +356,19 @@ async def test_a_refusal_for_want_of_budget_is_the_departments(world: World) -> 
     }
 
 
+async def test_a_told_refusal_is_not_told_again_of_the_other_dimension(world: World) -> None:
+    await world.department(monthly_tokens=1_000, monthly_cost_cents=100)
+    await world.tenant(department_id="d")
+    await world.reserve(in_tokens=400)
+    assert await world.reserve(in_tokens=700) == ["department_budget_exhausted"]
+    assert await world.warn() == (1, 1, 0, 0)
+    await world.reserve(cost_nanos=700_000_000)  # 70 %: now the fuller one
+    assert await world.warn() == (0, 0, 0, 0)
+    assert await world.reserve(cost_nanos=400_000_000) == ["department_budget_exhausted"]
+    assert await world.warn() == (1, 1, 0, 0)
+    assert await world.log() == [("tokens", 100, "told"), ("cost", 100, "told")]
+
+
 async def test_a_new_day_starts_anew(world: World) -> None:
     await world.tenant(daily_completions=100, soft_warn_pct=80)
     await world.use(85)
