@@ -363,7 +363,8 @@ async def main() -> int:
             except QuotaRefusedError as refused:
                 wait = refused.retry_after_seconds
                 again = "" if wait is None else f", try again in {wait:.0f} s"
-                sys.stderr.write(f"refused: {refused.reason}{again} ({refused})\n")
+                notice = f": {refused}" if str(refused) != refused.reason else ""
+                sys.stderr.write(f"refused: {refused.reason}{again}{notice}\n")
                 return 1
     sys.stdout.write("\n")
     return 0
