@@ -69,6 +69,12 @@ ALTER TABLE tenant_limits
 ALTER TABLE tenant_limits
     ADD CONSTRAINT tenant_limits_bucket              CHECK (bucket_capacity BETWEEN 0 AND 1e15
                                                             AND bucket_refill_per_sec BETWEEN 0 AND 1e15) NOT VALID,
+    ADD CONSTRAINT tenant_limits_soft_warn_pct       CHECK (soft_warn_pct BETWEEN 0 AND 100) NOT VALID,
+    ADD CONSTRAINT tenant_limits_daily_completions   CHECK (daily_completions >= 0) NOT VALID,
+    ADD CONSTRAINT tenant_limits_daily_input_tokens  CHECK (daily_input_tokens >= 0) NOT VALID,
+    ADD CONSTRAINT tenant_limits_daily_output_tokens CHECK (daily_output_tokens >= 0) NOT VALID,
+    ADD CONSTRAINT tenant_limits_daily_cost_cents    CHECK (daily_cost_cents >= 0) NOT VALID,
+    ADD CONSTRAINT tenant_limits_monthly_cost_cents  CHECK (monthly_cost_cents >= 0) NOT VALID,
     ADD CONSTRAINT tenant_limits_daily_tokens        CHECK (daily_tokens >= 0) NOT VALID,
     ADD CONSTRAINT tenant_limits_monthly_completions CHECK (monthly_completions >= 0) NOT VALID,
     ADD CONSTRAINT tenant_limits_monthly_tokens      CHECK (monthly_tokens >= 0) NOT VALID;
