@@ -92,7 +92,7 @@ def server_account(home: Path) -> Account:
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     # A cluster that exists says who runs it.
-    for data in (home / "data", _below_var_lib(home) / "data"):
+    for data in (home / "data", var_lib_home(home) / "data"):
         with contextlib.suppress(OSError, KeyError):
             status = data.stat()
             if status.st_uid != 0:
@@ -107,7 +107,8 @@ def server_account(home: Path) -> Account:
     )
 
 
-def _below_var_lib(home: Path) -> Path:
+def var_lib_home(home: Path) -> Path:
+    """A folder that every user may enter, of this home's own."""
     digest = hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:12]
     return _ROOT_HOMES / digest
 
@@ -116,7 +117,7 @@ def reachable_home(home: Path, account: Account) -> Path:
     """The folder itself, or one below /var/lib where the account can't enter it."""
     if account.name is None or _may_enter(home, account):
         return home
-    return _below_var_lib(home)
+    return var_lib_home(home)
 
 
 def _may_enter(home: Path, account: Account) -> bool:

@@ -23,9 +23,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from worker.errors import DataFolderError, EmbeddedServerError, StarterBusyError
-from worker.postgres.accounts import default_home, reachable_home, server_account
+from worker.postgres.accounts import (
+    default_home,
+    reachable_home,
+    server_account,
+    var_lib_home,
+)
 from worker.postgres.binaries import Binaries, copy_binaries, find_binaries, may_run
-from worker.postgres.cluster import DATABASE, SUPERUSER, Cluster, last_line
+from worker.postgres.cluster import (
+    DATABASE,
+    SUPERUSER,
+    Cluster,
+    Started,
+    last_line,
+    may_hold_programs,
+)
+from worker.postgres.home import make_folder, refuse_foreign_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,7 +59,10 @@ START_PAUSE_SECONDS = 0.25
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 READY_CALL_SECONDS = 10.0
+READY_POLL_SECONDS = 0.02
 LOG_MAX_BYTES = 10_000_000
+# Where a DSN's host is a folder, a comma divides hosts; the others are trouble in shells.
+_NOT_IN_HOSTS = frozenset(',"$`\\%')
 _ORPHANS_REMAIN = ("pre-existing shared memory block", "lock file", "is still in use")
 
 
@@ -89,9 +105,10 @@ class EmbeddedServer:
 
     @property
     def socket_folder(self) -> Path:
-        """Where the socket lies: `run/`, or a short path when that is too long."""
+        """Where the socket lies: `run/`, or a short path where no DSN can hold that one."""
         usual = self.home / "run"
-        if len(os.fsencode(usual / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_MAX_BYTES:
+        fits = len(os.fsencode(usual / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_MAX_BYTES
+        if fits and not _NOT_IN_HOSTS & set(str(usual)):
             return usual
         digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
         # /tmp is swept of old files; root's /run is not.
@@ -129,6 +146,15 @@ class EmbeddedServer:
         """
         if self._users_lock is not None:
             return
+        try:
+            self._start()
+        except OSError as error:
+            raise DataFolderError(
+                f"{self.home} can't be used: {error.strerror or error}{self.cluster.scarcity()}: "
+                "choose another folder with QUOTA_WORKER_DATA"
+            ) from error
+
+    def _start(self) -> None:
         self._prepare_home()
         with self._starter_lock():
             users = self._open_lock("users.lock")
@@ -192,7 +218,7 @@ class EmbeddedServer:
             return
         runnable = binaries
         if not self.cluster.is_own and not may_run(binaries, self.account):
-            runnable = copy_binaries(binaries, self.home)
+            runnable = copy_binaries(binaries, self._copies)
         self._trim_log()
         self.cluster.ensure(runnable)
         self._make_socket_folder()
@@ -204,7 +230,8 @@ class EmbeddedServer:
     def _launch(self, binaries: Binaries) -> None:
         settings = {
             "listen_addresses": "",
-            "unix_socket_directories": str(self.socket_folder),
+            # a list: quoted, a name with blanks is one of it
+            "unix_socket_directories": '"' + str(self.socket_folder).replace('"', '""') + '"',
             "unix_socket_permissions": "0700",
             "port": str(PORT),
             "timezone": "UTC",
@@ -213,31 +240,37 @@ class EmbeddedServer:
             **({} if self._durable else _THROW_AWAY),
             **self._options,
         }
-        arguments = " ".join(f"-c {name}={_quoted(value)}" for name, value in settings.items())
+        # Not by pg_ctl, which hands the paths to a shell.
+        command = [binaries.program("postgres"), "-D", str(self.data)]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
         detail = ""
         for _attempt in range(START_ATTEMPTS):
             begin = self.log_file.stat().st_size if self.log_file.exists() else 0
-            done = self.cluster.run(
-                [
-                    binaries.program("pg_ctl"),
-                    *("start", "-w", "-s", "-t", str(int(START_SECONDS)), "-D", str(self.data)),
-                    *("-l", str(self.log_file), "-o", arguments),
-                ],
-                START_SECONDS + 10,
-            )
-            if done.returncode == 0:
+            self.cluster.drop_broken_locks(self.socket_folder / f".s.PGSQL.{PORT}.lock")
+            if self._comes_up(self.cluster.launch(command, self.log_file, START_SECONDS), binaries):
                 return
-            detail = self._log_tail(begin) or done.stderr
-            # pg_ctl also gives up on a server that is still recovering.
-            if self._readiness(binaries) == 0:
-                return
+            detail = self._log_tail(begin)
             if not any(sign in detail for sign in _ORPHANS_REMAIN):
                 break
             time.sleep(START_PAUSE_SECONDS)
         raise EmbeddedServerError(
-            f"the embedded PostgreSQL does not start: {last_line(detail)} "
+            f"the embedded PostgreSQL does not start: {last_line(detail)}{self.cluster.scarcity()} "
             f"(see {self.log_file}, or set POSTGRES_DSN)"
         )
+
+    def _comes_up(self, started: Started, binaries: Binaries) -> bool:
+        """Wait until the server accepts connections; False when it ended, or is too slow."""
+        deadline = time.monotonic() + START_SECONDS
+        try:
+            while time.monotonic() < deadline:
+                if started.has_ended(READY_POLL_SECONDS):
+                    return False
+                if self.cluster.is_accepting() and self._readiness(binaries) == 0:
+                    return True
+        finally:
+            started.close()
+        return False
 
     def _stop_locked(self) -> None:
         if not (self.data / "postmaster.pid").is_file():
@@ -247,7 +280,7 @@ class EmbeddedServer:
             return
         runnable = binaries
         if not self.cluster.is_own and not may_run(binaries, self.account):
-            runnable = copy_binaries(binaries, self.home)
+            runnable = copy_binaries(binaries, self._copies)
         done = self.cluster.run(
             [
                 runnable.program("pg_ctl"),
@@ -267,18 +300,18 @@ class EmbeddedServer:
 
     def _prepare_home(self) -> None:
         if self.home.is_dir():
-            return
-        mode = 0o700 if self.cluster.is_own else 0o711
-        missing = [folder for folder in (self.home, *self.home.parents) if not folder.is_dir()]
-        try:
-            for folder in reversed(missing):
-                folder.mkdir(exist_ok=True)
-                folder.chmod(mode)  # ours: just made, whatever the umask
-        except OSError as error:
-            raise DataFolderError(
-                f"{self.home} can't be made ({error.strerror}): "
-                "choose another folder with QUOTA_WORKER_DATA"
-            ) from error
+            refuse_foreign_home(self.home)
+        else:
+            make_folder(self.home, self.account)
+
+    @property
+    def _copies(self) -> Path:
+        """Where copied programs go: not below a name that initdb's shell would read."""
+        if may_hold_programs(self.home):
+            return self.home
+        elsewhere = var_lib_home(self.home)
+        make_folder(elsewhere, self.account)
+        return elsewhere
 
     def _make_socket_folder(self) -> None:
         folder = self.socket_folder
@@ -340,7 +373,3 @@ class EmbeddedServer:
 
 
 _THROW_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("'", "'\\''") + "'"
