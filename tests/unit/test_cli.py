@@ -162,6 +162,34 @@ async def test_settings_tell_where_the_embedded_server_lives(server_home: Path) 
         await connection.close()
 
 
+def test_status_tells_a_terminal_that_no_dsn_is_set_and_cron_nothing(server_home: Path) -> None:
+    home = server_home / "state"
+    environ = {k: v for k, v in os.environ.items() if k != "POSTGRES_DSN"}
+    environ["QUOTA_WORKER_DATA"] = str(home)
+    with EmbeddedServer(home):
+        assert call("migrate", QUOTA_WORKER_DATA=str(home)).returncode == 0
+        assert call("status", QUOTA_WORKER_DATA=str(home)).stderr == ""
+        ours, theirs = os.openpty()
+        done = subprocess.run(
+            [sys.executable, "-m", "worker", "status"],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            timeout=120,
+            check=False,
+            env=environ,
+        )
+        os.close(theirs)  # so that reading nothing is an error and no wait
+        told = os.read(ours, 4096).decode()
+        os.close(ours)
+        assert (done.returncode, told) == (
+            0,
+            f"no POSTGRES_DSN: the embedded server in {home}\r\n",
+        )
+        assert call("tick", QUOTA_WORKER_DATA=str(home)).returncode == 0
+        idle = call("tick", QUOTA_WORKER_DATA=str(home))
+        assert (idle.returncode, idle.stdout, idle.stderr) == (0, "", "")
+
+
 def test_settings_hide_the_password(dsn: str) -> None:
     done = call("settings", POSTGRES_DSN=dsn.replace("quota@", "quota:s3cr3t@"))
     assert done.returncode == 0
