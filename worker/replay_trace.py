@@ -24,6 +24,9 @@ MAX_REQUESTS = 5_000_000
 MAX_TOKENS = 10**12  # what the ledger accepts in one call
 MAX_ID_CHARACTERS = 200
 MAX_SHOWN_CHARACTERS = 40
+# What lies outside is a wrong column or unit, and no billing day.
+FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+END_OF_TIME = datetime(2200, 1, 1, tzinfo=UTC)
 
 TIME, INPUT, OUTPUT, TENANT, MODEL, APP = "timestamp", "input", "output", "tenant", "model", "app"
 REQUIRED = (TIME, INPUT, OUTPUT)
@@ -188,11 +191,14 @@ def _count(text: str, where: str) -> int:
 
 def _time(text: str, where: str) -> datetime:
     try:
-        return parse_time(text)
+        at = parse_time(text)
     except ValueError as error:
         raise UsageError(
             f"{where}: {_shown(text)} is no time: one such as 2026-11-30 18:15:46.680 is needed"
         ) from error
+    if not FIRST_TIME <= at < END_OF_TIME:
+        raise UsageError(f"{where}: {_shown(text)} lies outside the years 2000 to 2199")
+    return at
 
 
 def parse_time(text: str) -> datetime:

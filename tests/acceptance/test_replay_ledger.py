@@ -288,3 +288,20 @@ async def test_whole_trace_over_200_tenants(dsn: str, conn: Connection, tmp_path
     expected, fates = expected_days(path, 200, refused)
     assert summary["lost"]["requests"] == fates["lost"]  # type: ignore[index]
     await assert_ledger(conn, expected)
+
+
+async def test_the_journal_never_overwrites_the_trace(dsn: str, tmp_path: Path) -> None:
+    trace = tmp_path / "x.csv"
+    text = "timestamp,input_tokens,output_tokens\n2026-11-30 09:00:00,10,20\n"
+    trace.write_text(text, encoding="utf-8")
+    (tmp_path / "link.csv").symlink_to(trace)
+    (tmp_path / "hard.csv").hardlink_to(trace)
+    (tmp_path / "sub").mkdir()
+    for name in ("x.csv", "link.csv", "hard.csv", "sub/../x.csv"):
+        done = await quota_worker(
+            dsn, "replay", str(trace), "--create-tenants", "--journal", str(tmp_path / name)
+        )
+        assert (done.code, done.out) == (2, "")
+        assert "--journal" in done.err
+        assert len(done.err.splitlines()) == 1
+        assert trace.read_text(encoding="utf-8") == text

@@ -94,3 +94,24 @@ def test_the_shipped_trace_is_what_its_generator_makes() -> None:
     shipped = Path(worker.traces.__file__).with_name("tiny.csv").read_text(encoding="utf-8")
     assert shipped.splitlines() == lines()
     assert len(read_trace(Path(worker.traces.__file__).with_name("tiny.csv"))) == 306
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "1999-12-31 23:59:59.999",
+        "2200-01-01 00:00:00",
+        "0001-01-01 00:00:00+23:59",
+        "9999-12-31 23:59:59-12:00",
+        "2000-01-01 00:00:00+00:01",
+    ],
+)
+def test_a_time_outside_two_centuries_is_a_broken_line(time: str) -> None:
+    with pytest.raises(UsageError, match=r"t\.csv line 3, column 1 .*outside the years") as caught:
+        parse_trace(HEADER + GOOD + f"{time},1,1\n".encode(), "t.csv")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_edges_of_time_are_read() -> None:
+    for time in ("2000-01-01 00:00:00", "2199-12-31 23:59:59.999999"):
+        assert len(parse_trace(HEADER + f"{time},1,1\n".encode(), "t.csv")) == 1

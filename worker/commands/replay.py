@@ -114,6 +114,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
 
     speed = _speed(args.speed)
     options = _options(args)
+    _refuse_own_input(args.file, args.journal)
     planned = plan_requests(read_trace(args.file), options)
     pool = await open_pool(deps.dsn(), max_size=args.concurrency)
     try:
@@ -259,6 +260,16 @@ def _options(args: argparse.Namespace) -> ReplayOptions:
         progress_every=args.progress_every,
         start_at=option_time(args.start_at, "--start-at"),
     )
+
+
+def _refuse_own_input(trace: Path, journal: Path | None) -> None:
+    """Raise UsageError where the journal would overwrite the trace, by whatever name."""
+    if journal is None or not trace.exists() or not journal.exists():
+        return
+    if journal.samefile(trace):
+        raise UsageError(
+            f"--journal {journal} is the trace itself and would overwrite it: name another file"
+        )
 
 
 def _speed(text: str) -> float | None:
