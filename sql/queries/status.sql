@@ -88,12 +88,12 @@ SELECT w.kind, w.subject, w.environment, w.department_id, w.enforce, w.dimension
  ORDER BY w.pct DESC NULLS LAST, w.subject, w.kind;
 
 -- name: status_deployment
+-- The runs' own times may be another's than the clock's (--as-of): the lease's and the fence's order are real.
 SELECT clock_timestamp() AS at, s.billing_zone, s.currency,
-       (SELECT r.ended_at FROM job_runs r WHERE r.ended_at IS NOT NULL
-         ORDER BY r.started_at DESC LIMIT 1) AS last_tick_at,
+       (SELECT NULLIF(l.renewed_at, '-infinity') FROM tick_lease l WHERE l.lease_name = 'tick') AS last_tick_at,
        (SELECT COALESCE(array_agg(j.job ORDER BY j.job), '{}')
           FROM (SELECT DISTINCT ON (r.job) r.job, r.outcome FROM job_runs r
-                 ORDER BY r.job, r.scheduled_for DESC) AS j
+                 ORDER BY r.job, r.fence DESC) AS j
          WHERE j.outcome = 'failed') AS failed_jobs
   FROM quota_settings s;
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from acceptance.program import quota_worker
 
@@ -82,6 +83,28 @@ async def test_worst_first_with_tier_bucket_holds_and_refusals(dsn: str, conn: C
     assert [row["subject"] for row in top["rows"]] == ["hot"]
     assert top["subjects"] == 4
     assert "… and 3 more: --top 4" in (await quota_worker(dsn, "status", "--top", "1")).out
+
+
+async def test_the_last_tick_is_by_the_clock_whatever_time_one_judged_by(
+    dsn: str, conn: Connection
+) -> None:
+    async def shown() -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((await quota_worker(dsn, "status", "--json")).out)
+        return document
+
+    assert (await shown())["last_tick"] is None
+    before = await conn.fetchval("SELECT clock_timestamp()")
+    assert (await quota_worker(dsn, "tick", "--as-of", "2100-12-05")).code == 2  # no time of day
+    done = await quota_worker(dsn, "tick", "--as-of", "2100-12-05T00:00:00Z")
+    assert done.code == 0
+    between = await conn.fetchval("SELECT clock_timestamp()")
+    assert before < datetime.fromisoformat((await shown())["last_tick"]) < between
+    assert (await quota_worker(dsn, "tick", "--as-of", "2001-12-05T00:00:00Z")).code == 0
+    assert datetime.fromisoformat((await shown())["last_tick"]) > between
+    # nor does a run of a later slot hide that the job failed since
+    await conn.execute("ALTER FUNCTION quota_expire_stale RENAME TO gone")
+    assert (await quota_worker(dsn, "tick", "--jobs", "reconcile")).code == 1
+    assert (await shown())["failed_jobs"] == ["reconcile"]
 
 
 async def test_a_cap_of_zero_reads_as_full_and_a_failed_job_is_named(
