@@ -12,7 +12,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from worker.errors import DatabaseError, DatabaseUnreachableError, LockTimeoutError
+from worker.errors import (
+    DatabaseError,
+    DatabaseUnreachableError,
+    LockTimeoutError,
+    SerializationError,
+)
 from worker.jobs.context import JobCounts
 
 if TYPE_CHECKING:
@@ -21,8 +26,8 @@ if TYPE_CHECKING:
     from worker.jobs.context import JobContext
 
 BATCH_ROWS = 1000
-# A batch that met a locked row is tried again smaller, so that what lies before the
-# locked row still gets through; then it waits for the next tick.
+# A batch that met a locked row, or a deadlock, is tried again smaller, so that what lies
+# before that row still gets through; then it waits for the next tick.
 RETRY_ROWS = (BATCH_ROWS, 100, 10)
 RETRY_WAIT_SECONDS = 0.2
 # A bound, not a target: a tick's deadline comes first (1,000,000 rows are 1,000 batches).
@@ -90,8 +95,9 @@ class _Drain:
         for attempt, rows in enumerate(RETRY_ROWS):
             try:
                 return await batch(rows)
-            except LockTimeoutError:
-                self.lock_timeouts += 1
+            except (LockTimeoutError, SerializationError) as error:
+                # a deadlock's victim waits as well: the other went on
+                self.lock_timeouts += isinstance(error, LockTimeoutError)
                 await asyncio.sleep(RETRY_WAIT_SECONDS * (attempt + 1))
         return None
 
