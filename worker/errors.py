@@ -91,6 +91,12 @@ class SchemaAmbiguousError(DatabaseError):
     exit_code = 2
 
 
+class SchemaUnfitError(DatabaseError):
+    """A table of that name can't be taken over: change it, or choose another schema."""
+
+    exit_code = 2
+
+
 class LockTimeoutError(DatabaseError):
     """A lock was not free in time: try again."""
 

@@ -96,3 +96,52 @@ SELECT 'view', c.relname::text, '', a.grantee, a.privilege_type, a.is_grantable
   FROM pg_class c, LATERAL aclexplode(c.relacl) a
  WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'v'
    AND a.grantee <> c.relowner;
+
+-- Tables of others that charges couldn't be booked in are refused before anything is changed.
+DO $quota_open$
+DECLARE
+    v_table record;
+    v_odd   text;
+BEGIN
+    FOR v_table IN
+        SELECT c.oid, w.relname, w.key
+          FROM (VALUES ('quota_usage', ARRAY['period', 'tenant_id']),
+                       ('tenant_limits', ARRAY['tenant_id'])) AS w (relname, key)
+          JOIN pg_class c ON c.relname = w.relname AND c.relkind IN ('r', 'p')
+                         AND c.relnamespace = quote_ident(current_schema())::regnamespace
+    LOOP
+        IF NOT EXISTS (
+            SELECT FROM pg_index i
+             WHERE i.indrelid = v_table.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+               AND i.indpred IS NULL AND i.indexprs IS NULL
+               AND v_table.key = (SELECT array_agg(a.attname::text ORDER BY a.attname::text)
+                                    FROM unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+                                    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                                   WHERE k.place <= i.indnkeyatts)) THEN
+            v_odd := array_to_string(ARRAY(SELECT unnest(v_table.key) ORDER BY 1 DESC), ', ');
+            RAISE EXCEPTION USING ERRCODE = 'QW006', MESSAGE = format(
+                '%1$s has no unique key on (%2$s), without which charges would be lost or doubled: run '
+                'ALTER TABLE %1$s ADD UNIQUE (%2$s), then quota-worker migrate again', v_table.relname, v_odd);
+        END IF;
+        CONTINUE WHEN v_table.relname <> 'quota_usage';
+        SELECT string_agg(i.indexrelid::regclass::text, ', ') INTO v_odd
+          FROM pg_index i WHERE i.indrelid = v_table.oid AND NOT i.indimmediate;
+        IF v_odd IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'QW006', MESSAGE = format(
+                'quota_usage has the deferrable key %s, and no charge can be booked with one: run '
+                'ALTER TABLE quota_usage DROP CONSTRAINT for it, then quota-worker migrate again', v_odd);
+        END IF;
+        SELECT string_agg(a.attname::text, ', ' ORDER BY a.attnum) INTO v_odd
+          FROM pg_attribute a
+          JOIN pg_type t ON t.oid = a.atttypid
+         WHERE a.attrelid = v_table.oid AND a.attnum > 0 AND NOT a.attisdropped
+           AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND t.typdefault IS NULL
+           AND a.attname NOT IN ('tenant_id', 'period', 'completions', 'input_tokens', 'output_tokens', 'cost_cents');
+        IF v_odd IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'QW006', MESSAGE = format(
+                'quota_usage wants a value for %s, which no charge gives: ALTER TABLE quota_usage with '
+                'SET DEFAULT or DROP NOT NULL for it, then run quota-worker migrate again', v_odd);
+        END IF;
+    END LOOP;
+END
+$quota_open$;

@@ -1,3 +1,24 @@
+-- Others' functions of our names stay, and are named: a call whose arguments fit one better ends there.
+DO $quota_close$
+DECLARE
+    v_other record;
+BEGIN
+    FOR v_other IN
+        SELECT format('%s(%s)', p.proname, oidvectortypes(p.proargtypes)) AS signature
+          FROM pg_proc p
+         WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
+           AND p.xmin <> pg_current_xact_id()::xid
+           AND EXISTS (SELECT FROM pg_proc o
+                        WHERE o.pronamespace = p.pronamespace AND o.proname = p.proname AND o.oid <> p.oid
+                          AND o.xmin = pg_current_xact_id()::xid)
+         ORDER BY 1
+    LOOP
+        RAISE WARNING 'another function has a name of ours: %: calls that fit it better pass by the quotas, drop or rename it',
+            v_other.signature;
+    END LOOP;
+END
+$quota_close$;
+
 -- EXECUTE is for those who were given it. Functions that this transaction made or replaced are
 -- ours. quota_check_and_charge keeps the grants it had: the tutorial's programs call it as anybody.
 DO $quota_close$

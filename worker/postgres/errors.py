@@ -11,12 +11,13 @@ from worker.telemetry import redact
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Raised by our SQL functions (QW001, QW002) and by migrate (QW003 to QW005).
+# Raised by our SQL functions (QW001, QW002) and by migrate (QW003 to QW006).
 CONFLICT = "QW001"
 INVALID = "QW002"
 NEWER_SCHEMA = "QW003"
 OLD_SERVER = "QW004"
 AMBIGUOUS_SCHEMA = "QW005"
+UNFIT_TABLE = "QW006"
 LOCK_NOT_AVAILABLE = "55P03"
 
 _CLASSES: dict[str, type[errors.DatabaseError]] = {
@@ -25,6 +26,7 @@ _CLASSES: dict[str, type[errors.DatabaseError]] = {
     NEWER_SCHEMA: errors.SchemaNewerError,
     OLD_SERVER: errors.UnsupportedServerError,
     AMBIGUOUS_SCHEMA: errors.SchemaAmbiguousError,
+    UNFIT_TABLE: errors.SchemaUnfitError,
     LOCK_NOT_AVAILABLE: errors.LockTimeoutError,
     "40001": errors.SerializationError,
     "40P01": errors.SerializationError,
@@ -44,7 +46,7 @@ _BY_GROUP: dict[str, type[errors.DatabaseError]] = {
     "28": errors.DatabaseAccessError,
 }
 # Messages written by us are complete; the server's own need our advice after them.
-_OWN = frozenset({CONFLICT, INVALID, NEWER_SCHEMA, OLD_SERVER, AMBIGUOUS_SCHEMA})
+_OWN = frozenset({CONFLICT, INVALID, NEWER_SCHEMA, OLD_SERVER, AMBIGUOUS_SCHEMA, UNFIT_TABLE})
 
 
 def sqlstate_of(error: BaseException) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from worker.errors import (
     LockTimeoutError,
     SchemaAmbiguousError,
     SchemaNewerError,
+    SchemaUnfitError,
     SerializationError,
     UnsupportedServerError,
 )
@@ -39,9 +41,11 @@ _OWN_WORDS = (
     LockTimeoutError,
     SchemaAmbiguousError,
     SchemaNewerError,
+    SchemaUnfitError,
     SerializationError,
     UnsupportedServerError,
 )
+_VIEW = re.compile(r"^CREATE OR REPLACE VIEW (\w+)", re.MULTILINE)
 _ROLES_HEADER = (
     "-- Run once by an administrator, in this database.\nSET search_path TO {schema};\n\n"
 )
@@ -95,7 +99,21 @@ def build_script(assets: Assets) -> list[Piece]:
     ]
     pieces += [
         Piece(f"{path.parent.name}/{path.name}", path.read_text(encoding="utf-8"))
-        for path in [*functions, *assets.sql_files("views")]
+        for path in functions
+    ]
+    pieces += [
+        _filled(
+            assets,
+            "migrate/2_views.sql",
+            {
+                "tag": "$quota_views$",
+                "views": _array(_VIEW.findall(text)),
+                "body": _dollar_quoted(text),
+            },
+            label=f"views/{path.name}",
+        )
+        for path in assets.sql_files("views")
+        for text in (path.read_text(encoding="utf-8"),)
     ]
     pieces.append(_filled(assets, "migrate/3_close.sql", values))
     pieces.append(Piece("roles.sql", assets.read("sql/roles.sql")))
