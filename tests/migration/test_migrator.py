@@ -189,7 +189,9 @@ async def test_the_schema_where_tenant_limits_lies(new_database, small) -> None:
     sql = 'SELECT "O\'Neil ""x""".quota_reserve(\'t\')'
     assert await value(dsn, sql) == "UTCt"
     # A second schema with the table: unclear, unless the search_path says which.
-    await run_sql(dsn, 'CREATE TABLE app.tenant_limits (LIKE "O\'Neil ""x""".tenant_limits INCLUDING INDEXES)')
+    await run_sql(
+        dsn, 'CREATE TABLE app.tenant_limits (LIKE "O\'Neil ""x""".tenant_limits INCLUDING INDEXES)'
+    )
     with pytest.raises(errors.SchemaAmbiguousError, match="search_path"):
         await migrate(dsn, small.assets)
     assert (await migrate(dsn + "&options=-csearch_path%3Dapp", small.assets)).schema == "app"
