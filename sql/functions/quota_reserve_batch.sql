@@ -18,7 +18,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
+SET random_page_cost = 0.1
 SET enable_mergejoin = off
 AS $$
 DECLARE
