@@ -95,6 +95,7 @@ class OutboxMessage:
 
     ``facts`` is the JSON text it is rendered from; ``attempt`` counts from 1;
     ``dedupe_key`` (at most 50 characters) is the same at each attempt;
+    ``recipient`` is the address where the channel serves many, such as e-mail;
     ``is_fallback``: it tells that another message could not be delivered.
     """
 
@@ -109,6 +110,18 @@ class OutboxMessage:
     dedupe_key: str
     created_at: datetime
     is_fallback: bool = False
+    recipient: str | None = None
+
+
+class Digest(NamedTuple):
+    """Several messages of one channel, recipient and language, for one request.
+
+    ``messages`` is never empty, the most urgent first; ``dedupe_key`` (at most 50
+    characters) is the same at each attempt, whatever became of the members since.
+    """
+
+    messages: tuple[OutboxMessage, ...]
+    dedupe_key: str
 
 
 class FailureCause(StrEnum):
@@ -129,6 +142,10 @@ class FailureCause(StrEnum):
     COMMAND_FAILED = "command_failed"
     NOT_CONFIGURED = "not_configured"
     NOT_RENDERED = "not_rendered"
+    RECIPIENT_REFUSED = "recipient_refused"
+    LOGIN_REFUSED = "login_refused"
+    NO_PERMISSION = "no_permission"
+    CONTENT_REFUSED = "content_refused"
     WORKER_LOST = "worker_lost"
 
 

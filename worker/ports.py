@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from worker.models import (
         CrossingCounts,
         Delivery,
+        Digest,
         FailedAttempt,
         InboxBooked,
         JobRun,
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
         TickLease,
     )
     from worker.traffic import Ask, Decision
+
+
+class Pace(Protocol):
+    """Waits until the channel's rate allows one more request."""
+
+    async def __call__(self) -> None:
+        """Return when it may go out."""
 
 
 class Ledger(Protocol):
@@ -130,8 +138,23 @@ class Notifier(Protocol):
     def rate(self) -> SendRate | None:
         """How fast the service may be asked; None where nothing limits it."""
 
-    async def send(self, message: OutboxMessage, timeout_seconds: float) -> Delivery:
-        """Render and send one message within the time limit."""
+    @property
+    def digest_over(self) -> int | None:
+        """With more than so many messages waiting they go out together; None: never."""
+
+    async def send(
+        self, message: OutboxMessage, timeout_seconds: float, pace: Pace | None = None
+    ) -> Delivery:
+        """Render and send one message within the time limit.
+
+        Where it takes several requests, ``pace`` is awaited before each but the first.
+        """
+
+    def fit(self, messages: Sequence[OutboxMessage]) -> int:
+        """How many of them, from the first, go into one request: at least 1."""
+
+    async def send_digest(self, digest: Digest, timeout_seconds: float) -> Delivery:
+        """Send as many messages as ``fit`` allowed, in one request."""
 
 
 class Channels(Protocol):

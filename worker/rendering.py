@@ -1,6 +1,6 @@
 """Messages from facts: Jinja2 templates by kind, channel and language.
 
-A template is `templates/<kind>/<channel>.<language>.<part>.j2`; its part says how
+A template is `templates/<kind>/<family>.<language>.<part>.j2`; its part says how
 untrusted text is made safe there (`txt` for chats, `term` for terminals, `title` and `md`
 for cards). Every value that a template shows goes through that, unless one of our own
 filters made it. An unknown variable is an error, never an empty space.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from worker.money import format_nanos
 from worker.periods import load_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from zoneinfo import ZoneInfo
 
     from jinja2 import Environment
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from worker.models import OutboxMessage
 
 LANGUAGES: Final = ("en", "zh-CN")
+SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning")
 _ESCAPES: Final[Mapping[str, Callable[[str], str]]] = {
     "txt": untrusted.for_chat_text,
     "term": untrusted.for_terminal,
@@ -54,18 +56,44 @@ class Renderer:
         self._assets = assets
         self._environments: dict[str, Environment] = {}
 
-    def render(self, message: OutboxMessage, channel: str, part: str) -> str:
+    def render(self, message: OutboxMessage, family: str, part: str) -> str:
         """One part of a message in its language, without white space at the ends.
 
         Raises RenderingError, with the template's name but no value out of the facts.
         """
+        name = f"{message.kind}/{family}.{_language(message)}.{part}.j2"
+        return self._rendered(name, part, lambda: {"alert": alert_view(message.facts)})
+
+    def render_digest(self, messages: Sequence[OutboxMessage], family: str, part: str) -> str:
+        """One part of a digest, in the language of the first message. Raises RenderingError.
+
+        A message whose line can't be rendered still has one, with what is known of it.
+        """
+        name = f"digest/{family}.{_language(messages[0])}.{part}.j2"
+        counts = Counter(message.severity for message in messages)
+        view = {
+            "count": len(messages),
+            "severities": [(one, counts[one]) for one in SEVERITIES if counts[one]],
+            "lines": [self.render_line(message, part) for message in messages],
+        }
+        return self._rendered(name, part, lambda: view)
+
+    def render_line(self, message: OutboxMessage, part: str) -> Trusted:
+        """The message in one line, escaped for this part; never raises for its facts."""
+        language = _language(message)
+        name = f"{message.kind}/line.{language}.j2"
+        try:
+            line = self._rendered(name, part, lambda: {"alert": alert_view(message.facts)})
+        except RenderingError:
+            view = {"kind": message.kind, "message_id": message.message_id}
+            line = self._rendered(f"digest/unshown.{language}.j2", part, lambda: view)
+        return Trusted(line)
+
+    def _rendered(self, name: str, part: str, view: Callable[[], dict[str, Any]]) -> str:
         from jinja2 import TemplateError
 
-        language = message.locale if message.locale in LANGUAGES else LANGUAGES[0]
-        name = f"{message.kind}/{channel}.{language}.{part}.j2"
         try:
-            template = self._environment(part).get_template(name)
-            return template.render(alert=alert_view(message.facts)).strip()
+            return self._environment(part).get_template(name).render(view()).strip()
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise RenderingError(f"{name} failed: {type(error).__name__}") from error
         except AssetMissingError as error:
@@ -93,6 +121,10 @@ class Renderer:
             environment.filters |= {"list_names": _joiner(escape), "shell": _argument}
             self._environments[part] = environment
         return self._environments[part]
+
+
+def _language(message: OutboxMessage) -> str:
+    return message.locale if message.locale in LANGUAGES else LANGUAGES[0]
 
 
 def _joiner(escape: Callable[[str], str]) -> Callable[[list[str]], Trusted]:

@@ -11,7 +11,10 @@ from worker.models import Delivery, FailureCause
 from worker.rendering import RenderingError
 
 if TYPE_CHECKING:
-    from worker.models import OutboxMessage, SendRate
+    from collections.abc import Coroutine, Sequence
+
+    from worker.models import Digest, OutboxMessage, SendRate
+    from worker.ports import Pace
     from worker.rendering import Renderer
 
 # A cause that is not here is permanent: the same message would fail the same way.
@@ -44,38 +47,58 @@ def failed(cause: FailureCause, detail: str) -> Delivery:
 
 
 class BaseNotifier(ABC):
-    """Renders, sends, and answers. A channel adds `deliver` and raises SendFailedError.
+    """Renders, sends, and answers. A channel adds `deliver`, and what a digest needs.
 
-    No detail holds an address, a secret, or what the other side wrote.
+    `channel` is the kind as configured, `family` the name of its templates. No detail
+    holds an address, a secret, or what the other side wrote.
     """
 
     channel: str
+    family: str
     rate: SendRate | None = None
+    digest_over: int | None = None
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
 
-    async def send(self, message: OutboxMessage, timeout_seconds: float) -> Delivery:
+    async def send(
+        self, message: OutboxMessage, timeout_seconds: float, pace: Pace | None = None
+    ) -> Delivery:
         """Render and send one message within the time limit; failures are answers.
 
         After a timeout it is unknown whether the message went out: it may come twice.
         """
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.deliver(message)
-        except TimeoutError:
-            return failed(FailureCause.TIMEOUT, f"no answer within {timeout_seconds:g} s")
-        except SendFailedError as error:
-            return failed(error.cause, str(error))
-        except RenderingError as error:
-            return failed(FailureCause.NOT_RENDERED, str(error))
-        except OSError as error:
-            return failed(FailureCause.UNREACHABLE, type(error).__name__)
-        return Delivery(delivered=True)
+        return await _answered(self.deliver(message, pace or _unpaced), timeout_seconds)
+
+    async def send_digest(self, digest: Digest, timeout_seconds: float) -> Delivery:
+        """Render and send several messages in one request, as `send`."""
+        return await _answered(self.deliver_digest(digest), timeout_seconds)
+
+    def fit(self, messages: Sequence[OutboxMessage]) -> int:
+        """How many of them, from the first, one request holds; at least 1."""
+        low, high = 1, len(messages)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.digest_fits(messages[:middle]):
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
     @abstractmethod
-    async def deliver(self, message: OutboxMessage) -> None:
-        """Send, or raise SendFailedError. Returns only when the other side confirmed."""
+    async def deliver(self, message: OutboxMessage, pace: Pace) -> None:
+        """Send, or raise SendFailedError. Returns only when the other side confirmed.
+
+        Await `pace` before each request but the first.
+        """
+
+    async def deliver_digest(self, digest: Digest) -> None:
+        """Send a digest in one request, as `deliver`. For channels with `digest_over`."""
+        raise NotImplementedError(f"{self.channel} collects no messages ({digest.dedupe_key})")
+
+    def digest_fits(self, messages: Sequence[OutboxMessage]) -> bool:
+        """Whether the digest of these is within the service's limit of size."""
+        raise NotImplementedError(f"{self.channel} collects no messages ({len(messages)})")
 
     async def close(self) -> None:
         """Release what `deliver` opened. Idempotent."""
@@ -83,4 +106,28 @@ class BaseNotifier(ABC):
 
     def part(self, message: OutboxMessage, part: str) -> str:
         """One rendered part of the message, from this channel's templates."""
-        return self._renderer.render(message, self.channel, part)
+        return self._renderer.render(message, self.family, part)
+
+    def digest_part(self, messages: Sequence[OutboxMessage], part: str) -> str:
+        """One rendered part of a digest, from this channel's templates."""
+        return self._renderer.render_digest(messages, self.family, part)
+
+
+async def _unpaced() -> None:
+    """For those who send without a limit."""
+
+
+async def _answered(sending: Coroutine[None, None, None], timeout_seconds: float) -> Delivery:
+    """Await the sending within the limit; whatever it raises for a cause is an answer."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await sending
+    except TimeoutError:
+        return failed(FailureCause.TIMEOUT, f"no answer within {timeout_seconds:g} s")
+    except SendFailedError as error:
+        return failed(error.cause, str(error))
+    except RenderingError as error:
+        return failed(FailureCause.NOT_RENDERED, str(error))
+    except OSError as error:
+        return failed(FailureCause.UNREACHABLE, type(error).__name__)
+    return Delivery(delivered=True)

@@ -9,6 +9,7 @@ from worker.notifiers.base import BaseNotifier
 
 if TYPE_CHECKING:
     from worker.models import OutboxMessage
+    from worker.ports import Pace
     from worker.rendering import Renderer
 
 
@@ -16,12 +17,13 @@ class ConsoleNotifier(BaseNotifier):
     """Writes to `stream`, by default stderr: stdout is for a command's answer."""
 
     channel = "console"
+    family = "console"
 
     def __init__(self, renderer: Renderer, stream: TextIO | None = None) -> None:
         super().__init__(renderer)
         self._stream = stream
 
-    async def deliver(self, message: OutboxMessage) -> None:
+    async def deliver(self, message: OutboxMessage, pace: Pace) -> None:  # noqa: ARG002  no limit
         """Write the message at once, its further lines indented."""
         text = self.part(message, "term").replace("\n", "\n  ")
         stream = self._stream or sys.stderr

@@ -19,12 +19,13 @@ from worker.notifiers.base import BaseNotifier, SendFailedError
 from worker.notifiers.feishu_card import card_bodies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     import httpx
 
-    from worker.models import OutboxMessage
+    from worker.models import Digest, OutboxMessage
+    from worker.ports import Pace
     from worker.rendering import Renderer
 
 ANSWER_MAX_BYTES: Final = 65_536
@@ -53,8 +54,10 @@ class FeishuWebhookNotifier(BaseNotifier):
     """
 
     channel = "feishu-webhook"
+    family = "feishu"
     # Half of what the bot may, which it shares with whatever else posts through it.
     rate = SendRate(per_second=3, per_minute=60)
+    digest_over = 10
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class FeishuWebhookNotifier(BaseNotifier):
         self._now = now
         self._client: httpx.AsyncClient | None = None
 
-    async def deliver(self, message: OutboxMessage) -> None:
+    async def deliver(self, message: OutboxMessage, pace: Pace) -> None:
         """Post the card; further ones only where a text is too long for one."""
         bodies = card_bodies(
             title=self.part(message, "title"),
@@ -83,8 +86,29 @@ class FeishuWebhookNotifier(BaseNotifier):
             secret=self._secret,
             timestamp_seconds=int(self._now().timestamp()),
         )
-        for body in bodies:
+        for number, body in enumerate(bodies):
+            if number > 0:
+                await pace()
             await self._post(body, message.dedupe_key)
+
+    async def deliver_digest(self, digest: Digest) -> None:
+        """Post one card with a line per message."""
+        for body in self._digest_bodies(digest.messages):
+            await self._post(body, digest.dedupe_key)
+
+    def digest_fits(self, messages: Sequence[OutboxMessage]) -> bool:
+        """Whether one request holds them."""
+        return len(self._digest_bodies(messages)) == 1
+
+    def _digest_bodies(self, messages: Sequence[OutboxMessage]) -> list[bytes]:
+        return card_bodies(
+            title=self.digest_part(messages, "title"),
+            markdown=self.digest_part(messages, "md"),
+            severity=messages[0].severity,
+            keyword=self._keyword,
+            secret=self._secret,
+            timestamp_seconds=int(self._now().timestamp()),
+        )
 
     async def close(self) -> None:
         """Close the connections."""

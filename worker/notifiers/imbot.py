@@ -14,17 +14,20 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from worker.models import FailureCause
+from worker.models import FailureCause, SendRate
 from worker.notifiers.base import BaseNotifier, SendFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from worker.models import OutboxMessage
+    from worker.models import Digest, OutboxMessage
+    from worker.ports import Pace
     from worker.rendering import Renderer
 
 # Below the kernel's limit for one argument, with room for a chat's own framing.
 TEXT_MAX_BYTES: Final = 100_000
+# Of a digest, what Feishu takes in one request, less its frame.
+DIGEST_MAX_BYTES: Final = 18_000
 OUTPUT_KEPT_BYTES: Final = 4096
 KILL_WAIT_SECONDS: Final = 5.0
 # After the program's end; what it wrote is in the pipe already.
@@ -46,6 +49,10 @@ class ImBotNotifier(BaseNotifier):
     """
 
     channel = "im-bot"
+    family = "im-bot"
+    # It posts into the same groups as Feishu's own bots, under the same limits.
+    rate = SendRate(per_second=3, per_minute=60)
+    digest_over = 10
 
     def __init__(
         self,
@@ -59,13 +66,24 @@ class ImBotNotifier(BaseNotifier):
         self._group = group
         self._environ = dict(os.environ if environ is None else environ)
 
-    async def deliver(self, message: OutboxMessage) -> None:
+    async def deliver(self, message: OutboxMessage, pace: Pace) -> None:
         """Run the program once per piece; each must exit 0."""
         pieces = split_text(self.part(message, "txt"), TEXT_MAX_BYTES)
         for number, text in enumerate(pieces, start=1):
+            if number > 1:
+                await pace()
             # a program that drops an id it has seen must not drop the rest of the message
             suffix = f"-{number}" if len(pieces) > 1 else ""
             await self._run(safe_argument(text), message.dedupe_key + suffix)
+
+    async def deliver_digest(self, digest: Digest) -> None:
+        """Run the program once, for all of them."""
+        text = self.digest_part(digest.messages, "txt")
+        await self._run(safe_argument(text), digest.dedupe_key)
+
+    def digest_fits(self, messages: Sequence[OutboxMessage]) -> bool:
+        """Within what a chat shows of one message."""
+        return len(self.digest_part(messages, "txt").encode()) <= DIGEST_MAX_BYTES
 
     async def _run(self, text: str, message_id: str) -> None:
         # A pipe of our own: a child of the program that lives on and keeps its stdout
