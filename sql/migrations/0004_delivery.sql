@@ -1,0 +1,48 @@
+-- Delivery to many: recipients, digests, what a message is about, and what people did with it.
+
+ALTER TABLE quota_outbox
+    -- whom the message is about, as in its facts; empty for messages about nobody
+    ADD COLUMN subject_kind  text,
+    ADD COLUMN subject       text,
+    ADD COLUMN environment   text,
+    -- the address, on channels that serve many (e-mail); else the channel is the recipient
+    ADD COLUMN recipient     text,
+    -- the id of the request it went out in, while it may have arrived: its own dedupe_key, or a digest's. Repeated
+    -- under the same id with the same members, so that a service that knows ids takes it once.
+    ADD COLUMN request_key   text,
+    -- never a message of its own: a line of the recipient's next digest
+    ADD COLUMN digest_only   boolean NOT NULL DEFAULT false,
+    ADD COLUMN superseded_by text,
+    ADD COLUMN acked_at      timestamptz,
+    ADD COLUMN acked_by      text,
+    ADD COLUMN ack_note      text,
+    DROP CONSTRAINT quota_outbox_severity,
+    DROP CONSTRAINT quota_outbox_failure,
+    ADD CONSTRAINT quota_outbox_severity CHECK (severity IN ('warning', 'downgrade', 'protected', 'exhausted', 'available')),
+    ADD CONSTRAINT quota_outbox_failure CHECK (last_failure IN (
+        'timeout', 'unreachable', 'rate_limited', 'server_error', 'bad_signature', 'keyword_missing',
+        'bot_removed', 'address_refused', 'too_large', 'rejected', 'unknown_answer', 'command_missing',
+        'command_failed', 'not_configured', 'not_rendered', 'worker_lost', 'recipient_refused', 'login_refused',
+        'no_permission', 'content_refused')),
+    ADD CONSTRAINT quota_outbox_request_key CHECK (length(request_key) BETWEEN 1 AND 50);
+
+UPDATE quota_outbox o
+   SET subject_kind = o.facts ->> 'subject_kind', subject = o.facts ->> 'subject',
+       environment = o.facts ->> 'environment';
+
+-- A dead message may be told on several fallbacks, each once.
+DROP INDEX quota_outbox_told_once;
+CREATE UNIQUE INDEX quota_outbox_told_once ON quota_outbox (fallback_of, channel, coalesce(recipient, ''))
+    WHERE fallback_of IS NOT NULL;
+DROP INDEX quota_outbox_due;
+CREATE INDEX quota_outbox_due ON quota_outbox (channel, urgency, created_at, outbox_id) WHERE state = 'pending';
+CREATE INDEX quota_outbox_for_digest ON quota_outbox (channel, created_at) WHERE state = 'stale' AND digest_only;
+CREATE INDEX quota_outbox_request ON quota_outbox (request_key) WHERE state IN ('pending', 'sending');
+CREATE INDEX quota_outbox_subject ON quota_outbox (subject, created_at);
+-- What is still to be looked after by somebody.
+CREATE INDEX quota_outbox_dead ON quota_outbox (created_at) WHERE state = 'dead' AND acked_at IS NULL;
+
+-- When a subject that had been told as exhausted was told as available again.
+ALTER TABLE quota_warn_log ADD COLUMN IF NOT EXISTS told_available_at timestamptz;
+CREATE INDEX quota_warn_log_exhausted ON quota_warn_log (period_start)
+    WHERE subject_kind IS NOT NULL AND threshold = 100 AND told_available_at IS NULL;
