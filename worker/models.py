@@ -91,7 +91,7 @@ class CrossingCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
-    """A claimed message: held until the lease of ``lease_token`` ends.
+    """A claimed message: held until its lease ends.
 
     ``facts`` is the JSON text it is rendered from; ``attempt`` counts from 1;
     ``dedupe_key`` (at most 50 characters) is the same at each attempt;
@@ -100,7 +100,6 @@ class OutboxMessage:
     """
 
     message_id: int
-    lease_token: str
     kind: str
     channel: str
     severity: str
@@ -111,6 +110,24 @@ class OutboxMessage:
     created_at: datetime
     is_fallback: bool = False
     recipient: str | None = None
+
+
+class Claim(NamedTuple):
+    """What one lease holds: a message, or several for one digest, the most urgent first.
+
+    ``digest_key``: they go out as the digest of this id, again. ``overdue``: their
+    workers were lost for 24 hours, so they are given up unsent.
+    """
+
+    messages: tuple[OutboxMessage, ...]
+    lease_token: str
+    digest_key: str | None = None
+    overdue: bool = False
+
+    @property
+    def message_ids(self) -> list[int]:
+        """The messages' ids."""
+        return [message.message_id for message in self.messages]
 
 
 class Digest(NamedTuple):
@@ -163,15 +180,17 @@ class Delivery(NamedTuple):
 
 
 class FailedAttempt(NamedTuple):
-    """What became of a message after a failed attempt.
+    """What became of the messages of a failed request, how many each.
 
-    ``outcome`` is retry (due again after ``wait_seconds``), dead, or lost (another holds
-    its lease); ``told``: a dead message was handed to the fallback channel.
+    ``retried``: due again after ``wait_seconds``; ``dead``: given up, of them ``untold``
+    on no other channel; ``lost``: another holds their lease.
     """
 
-    outcome: str
+    retried: int = 0
+    dead: int = 0
+    untold: int = 0
+    lost: int = 0
     wait_seconds: float = 0.0
-    told: bool = False
 
 
 class SendRate(NamedTuple):

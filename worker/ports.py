@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from worker.models import (
+        Claim,
         CrossingCounts,
         Delivery,
         Digest,
@@ -103,7 +104,7 @@ class Warnings(Protocol):
 
 
 class Outbox(Protocol):
-    """What deliver needs; owned by the holder of each message's lease token."""
+    """What deliver needs; owned by the holder of each claim's lease token."""
 
     async def count_due(self, now: datetime | None) -> int:
         """How many messages wait to be sent now; changes nothing."""
@@ -115,20 +116,25 @@ class Outbox(Protocol):
         """
 
     async def claim(
-        self, channel: str | None, served: Sequence[str], lease_seconds: int, now: datetime | None
-    ) -> OutboxMessage | None:
-        """Lease the channel's most urgent due message; no transaction stays open.
+        self, channel: str | None, digest_over: int | None, lease_seconds: int, now: datetime | None
+    ) -> Claim | None:
+        """Lease what the channel should send next; no transaction stays open.
 
-        ``channel`` None: one that has lain for over an hour on a channel not in ``served``.
+        Several messages where more than ``digest_over`` wait. ``channel`` None: one that
+        has lain for over an hour on a channel that nobody serves.
         """
 
-    async def finish(self, message: OutboxMessage, now: datetime | None) -> bool:
-        """Mark as sent; False when the lease was lost meanwhile."""
+    async def keep(self, claim: Claim, count: int) -> str | None:
+        """Keep the claim's first ``count`` for one request, and give the others back.
 
-    async def fail(
-        self, message: OutboxMessage, delivery: Delivery, fallback: str | None, now: datetime | None
-    ) -> FailedAttempt:
-        """Record a failed attempt: to be tried again, or dead and told on ``fallback``."""
+        Returns the request's id; None when another worker has some: send nothing then.
+        """
+
+    async def finish(self, claim: Claim, now: datetime | None) -> int:
+        """Mark as sent; how many: less when the lease was lost meanwhile."""
+
+    async def fail(self, claim: Claim, delivery: Delivery, now: datetime | None) -> FailedAttempt:
+        """Record a failed attempt: to be tried again, or dead and told on the fallbacks."""
 
 
 class Notifier(Protocol):
@@ -162,13 +168,10 @@ class Channels(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every configured channel, at least ``console``; each alert goes to each."""
+        """Every configured channel, at least ``console``."""
 
     def notifier(self, channel: str) -> Notifier:
         """The notifier of this channel; ``KeyError`` when none is configured."""
-
-    def fallback(self, message: OutboxMessage) -> str | None:
-        """The channel that is told when this message is given up; None when none is left."""
 
     async def close(self) -> None:
         """Release connections that notifiers opened. Idempotent."""

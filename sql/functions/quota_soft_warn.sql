@@ -1,16 +1,18 @@
 -- One pass of the warning decision: every untold crossing is logged and told once, in this one transaction.
 --
--- Out: crossings (log rows written), messages (subjects told; each becomes one quota_outbox row per channel),
--- superseded (logged under a higher threshold of the same cap), rearmed (thresholds that may be told again).
+-- Out: crossings (log rows written), messages (subjects told; each becomes one quota_outbox row per channel and
+-- address, as quota_route says), superseded (logged under a higher threshold of the same cap), rearmed (thresholds
+-- that may be told again). What ended unseen below 100 % becomes a line of each recipient's next digest. A message
+-- that still waits is superseded where the same recipient gets one with a higher threshold of each of its caps.
 -- Idempotent: a second pass over the same state writes nothing. Safe beside itself: quota_warn_log_once lets
 -- one of two passes log a crossing, and only what was logged here is told here. p_limit bounds the subjects of
 -- one pass, in the order of their names; the scan's mark moves only when none was left out. The cost grows with
 -- the tenants that moved since the last pass, but for the first of a day.
 -- Lock order: quota_warn_log (re-arming, sorted), quota_warn_log (inserts, sorted), quota_outbox, quota_warn_scans.
--- SQLSTATE: 55P03 when another pass holds a lock for 30 s (retry); 22023 without any channel; 23505 when
--- somebody gave quota_warn_log a unique key of their own that two of our rows share (drop it).
+-- SQLSTATE: 55P03 when another pass holds a lock for 30 s (retry); 22023 without routes; 23505 when somebody gave quota_warn_log a unique key of their own that two of our rows share (drop it).
 CREATE OR REPLACE FUNCTION quota_soft_warn(
-    p_now timestamptz DEFAULT NULL, p_channels text[] DEFAULT ARRAY['console'], p_limit int DEFAULT 10000,
+    p_now timestamptz DEFAULT NULL, p_routes jsonb DEFAULT '{"default": {"to": [{"channel": "console"}]}}',
+    p_limit int DEFAULT 10000,
     OUT crossings int, OUT messages int, OUT superseded int, OUT rearmed int
 ) RETURNS record
 LANGUAGE plpgsql
@@ -27,8 +29,8 @@ DECLARE
     v_keys  text[];
     v_left  boolean;
 BEGIN
-    IF coalesce(cardinality(p_channels), 0) = 0 THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'quota_soft_warn: no channel to tell anybody';
+    IF p_routes -> 'default' IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'quota_soft_warn: p_routes needs a default';
     END IF;
     SELECT s.scanned_at, s.scanned_xid INTO v_since, v_xid FROM quota_warn_scans s WHERE s.scan = 'soft_warn';
     -- Going by what moved is right while the day is the one that was judged, by the settings of now, in the same
@@ -59,14 +61,14 @@ BEGIN
                     ELSE 'told' END AS state
           FROM placed p WHERE p.place <= p_limit
     ), keyed AS (
-        SELECT c.past, c.subject_kind, c.subject, c.environment,
+        SELECT c.past, c.state = 'digest' AS for_digest, c.subject_kind, c.subject, c.environment,
                'qw-' || left(encode(sha256(convert_to(c.subject_kind || E'\x1f' || c.subject || E'\x1f' || c.environment
                    || string_agg(concat_ws(E'\x1f', '', c.dimension, c.period_kind, c.period_start, c.threshold,
                                            c.generation), E'\x1e'
                                  ORDER BY c.dimension, c.period_kind, c.period_start), 'UTF8')), 'hex'), 32)
                    AS message_key
-          FROM chosen c WHERE c.state IN ('told', 'past')
-         GROUP BY c.past, c.subject_kind, c.subject, c.environment
+          FROM chosen c WHERE c.state <> 'superseded'
+         GROUP BY c.past, c.state = 'digest', c.subject_kind, c.subject, c.environment
     ), logged AS (
         INSERT INTO quota_warn_log AS w (subject_kind, subject, environment, dimension, period_kind, period_start,
                                          threshold, generation, state, severity, message_key, used, held, cap,
@@ -75,7 +77,9 @@ BEGIN
                c.threshold, c.generation, c.state, c.severity, k.message_key, c.used, c.held, c.cap,
                c.refused_at, v_now, c.cap, 0
           FROM chosen c
-          LEFT JOIN keyed k USING (past, subject_kind, subject, environment)
+          LEFT JOIN keyed k ON k.past = c.past AND k.for_digest = (c.state = 'digest') AND c.state <> 'superseded'
+                           AND k.subject_kind = c.subject_kind AND k.subject = c.subject
+                           AND k.environment = c.environment
          ORDER BY c.subject_kind, c.subject, c.environment, c.dimension, c.period_kind, c.period_start,
                   c.threshold, c.generation
         -- quota_warn_log_once and no other: a key that isn't ours must raise, not swallow an alert
@@ -84,21 +88,14 @@ BEGIN
         RETURNING w.state, w.message_key
     )
     SELECT count(*), count(*) FILTER (WHERE g.state = 'superseded'),
-           coalesce(array_agg(DISTINCT g.message_key) FILTER (WHERE g.state IN ('told', 'past')), '{}'),
+           coalesce(array_agg(DISTINCT g.message_key) FILTER (WHERE g.state <> 'superseded'), '{}'),
+           count(DISTINCT g.message_key) FILTER (WHERE g.state IN ('told', 'past')),
            (SELECT coalesce(max(p.place) > p_limit, false) FROM placed p)
-      INTO crossings, superseded, v_keys, v_left
+      INTO crossings, superseded, v_keys, messages, v_left
       FROM logged g;
 
-    messages := cardinality(v_keys);
-    IF messages > 0 THEN
-        INSERT INTO quota_outbox (dedupe_key, message_key, kind, channel, severity, urgency, locale, facts,
-                                  next_attempt_at, created_at)
-        SELECT 'qw-' || left(encode(sha256(convert_to(f.message_key || E'\x1f' || c.channel, 'UTF8')), 'hex'), 40),
-               f.message_key, f.kind, c.channel, f.severity, f.urgency, f.locale, f.facts, v_now, v_now
-          FROM quota_warn_facts(v_keys, v_now) f
-         CROSS JOIN (SELECT DISTINCT unnest(p_channels)) AS c (channel)
-         ORDER BY f.message_key, c.channel
-        ON CONFLICT ON CONSTRAINT quota_outbox_dedupe DO NOTHING;
+    IF cardinality(v_keys) > 0 THEN
+        PERFORM quota_warn_enqueue(v_keys, p_routes, v_now);
     END IF;
 
     IF NOT v_left THEN

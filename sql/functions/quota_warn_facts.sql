@@ -2,10 +2,12 @@
 --
 -- dimensions: daily completions and cost first, as in the known line, then the others that this message tells or
 -- that are over their threshold; a department's told ones first. tier and top_apps only for departments. locale: department, tenant, deployment.
+-- for_digest: ended unseen below 100 %, a line of the next digest only.
 -- urgency 0 (100 %) to 3 orders the delivery. The forecasts go by what was admitted in the last hour, read through
 -- the block-range index on admitted_at. Takes no locks.
 CREATE OR REPLACE FUNCTION quota_warn_facts(p_message_keys text[], p_now timestamptz)
-RETURNS TABLE (message_key text, kind text, severity text, urgency smallint, locale text, facts jsonb)
+RETURNS TABLE (message_key text, kind text, severity text, urgency smallint, locale text, facts jsonb,
+               for_digest boolean)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 -- The planner can't know how many messages there are; thousands of them by nested loops take minutes.
@@ -15,10 +17,11 @@ AS $$
         SELECT DISTINCT ON (w.message_key, w.dimension, w.period_kind, w.period_start) w.*,
                array_position(ARRAY['exhausted', 'protected', 'downgrade', 'warning'], w.severity) AS rank
           FROM quota_warn_log w
-         WHERE w.message_key = ANY (p_message_keys) AND w.state IN ('told', 'past')
+         WHERE w.message_key = ANY (p_message_keys) AND w.state <> 'superseded'
          ORDER BY w.message_key, w.dimension, w.period_kind, w.period_start, w.threshold DESC
     ), message AS MATERIALIZED (
-        SELECT t.message_key, t.subject_kind, t.subject, t.environment, bool_or(t.state = 'past') AS past,
+        SELECT t.message_key, t.subject_kind, t.subject, t.environment, bool_or(t.state <> 'told') AS past,
+               bool_or(t.state = 'digest') AS for_digest,
                max(t.threshold) AS threshold, min(t.rank) AS rank
           FROM told t GROUP BY t.message_key, t.subject_kind, t.subject, t.environment
     ), stand AS MATERIALIZED (
@@ -123,7 +126,8 @@ AS $$
                'downgrade_model', b.downgrade_model, 'downgrade_from', b.downgrade_from,
                'owner_emails', coalesce(d.owner_emails, '{}'), 'finance_emails', coalesce(d.finance_emails, '{}'),
                'top_apps', CASE m.subject_kind WHEN 'department'
-                           THEN quota_department_top_apps(m.subject, m.environment, p_now) END)
+                           THEN quota_department_top_apps(m.subject, m.environment, p_now) END),
+           m.for_digest
       FROM message m
      CROSS JOIN quota_settings g
       JOIN listed i ON i.message_key = m.message_key

@@ -46,3 +46,10 @@ CREATE INDEX quota_outbox_dead ON quota_outbox (created_at) WHERE state = 'dead'
 ALTER TABLE quota_warn_log ADD COLUMN IF NOT EXISTS told_available_at timestamptz;
 CREATE INDEX quota_warn_log_exhausted ON quota_warn_log (period_start)
     WHERE subject_kind IS NOT NULL AND threshold = 100 AND told_available_at IS NULL;
+
+-- Functions whose parameters or results changed; the files in sql/functions make them anew.
+DROP FUNCTION IF EXISTS quota_soft_warn(timestamptz, text[], int);
+DROP FUNCTION IF EXISTS quota_warn_facts(text[], timestamptz);
+DROP FUNCTION IF EXISTS quota_outbox_claim(text, text[], int, int, timestamptz);
+DROP FUNCTION IF EXISTS quota_outbox_finish(bigint, uuid, timestamptz);
+DROP FUNCTION IF EXISTS quota_outbox_fail(bigint, uuid, text, text, boolean, text, timestamptz);

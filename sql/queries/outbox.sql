@@ -1,6 +1,6 @@
 -- name: decide
 SELECT crossings, messages, superseded, rearmed
-  FROM quota_soft_warn($1::timestamptz, $2::text[], $3::integer);
+  FROM quota_soft_warn($1::timestamptz, $2::jsonb, $3::integer);
 
 -- name: count_untold
 SELECT count(*)
@@ -10,21 +10,26 @@ SELECT count(*)
                          t.now - interval '1 day'));
 
 -- name: claim
-SELECT outbox_id, lease_token, kind, channel, severity, locale, facts, attempt, dedupe_key, created_at, is_fallback
-  FROM quota_outbox_claim($1::text, $2::text[], $3::integer, $4::integer, $5::timestamptz);
+SELECT outbox_id, lease_token, kind, channel, recipient, severity, locale, facts, attempt, dedupe_key, created_at,
+       is_fallback, digest_key, overdue
+  FROM quota_outbox_claim($1::text, $2::text[], $3::integer, $4::integer, $5::integer, $6::jsonb, $7::timestamptz);
+
+-- name: keep
+SELECT quota_outbox_keep($1::bigint[], $2::uuid) AS digest_key;
 
 -- name: finish
-SELECT quota_outbox_finish($1::bigint, $2::uuid, $3::timestamptz) AS finished;
+SELECT quota_outbox_finish($1::bigint[], $2::uuid, $3::timestamptz) AS finished;
 
 -- name: fail
-SELECT outcome, wait_seconds, told
-  FROM quota_outbox_fail($1::bigint, $2::uuid, $3::text, $4::text, $5::boolean, $6::text, $7::timestamptz);
+SELECT retried, dead, untold, lost, wait_seconds
+  FROM quota_outbox_fail($1::bigint[], $2::uuid, $3::text, $4::text, $5::boolean, $6::jsonb, $7::timestamptz);
 
 -- name: take_slot
 SELECT quota_channel_slot($1::text, $2::integer, $3::integer) AS wait_seconds;
 
 -- name: count_due
 SELECT count(*)
-  FROM quota_outbox o
- WHERE o.state = 'pending' AND o.next_attempt_at <= coalesce($1::timestamptz, clock_timestamp())
-    OR o.state = 'sending' AND o.lease_until <= coalesce($1::timestamptz, clock_timestamp());
+  FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS t
+  JOIN quota_outbox o
+    ON o.state = 'pending' AND o.next_attempt_at <= t.now OR o.state = 'sending' AND o.lease_until <= t.now
+ WHERE o.urgency = 0 OR NOT quota_quiet($2::jsonb, t.now);

@@ -203,8 +203,9 @@ async def test_a_day_that_ended_unseen(world: World) -> None:
         ("full", 100, "past"),
         ("near", 80, "digest"),
     ]
-    (facts,) = await world.messages()
+    facts, for_digest = await world.messages()
     assert (facts["past"], facts["subject"]) == (True, "full")
+    assert (for_digest["past"], for_digest["subject"]) == (True, "near")
     assert facts["dimensions"][0]["period_start"] == "2026-05-15"
     assert await world.warn() == (0, 0, 0, 0)
 
@@ -278,23 +279,6 @@ async def test_a_department_names_its_top_apps(world: World) -> None:
     )
 
 
-async def test_one_outbox_row_for_each_channel(world: World) -> None:
-    await world.tenant(daily_completions=10)
-    await world.use(9)
-    await world.conn.fetchrow(
-        "SELECT * FROM quota_soft_warn($1, ARRAY['im-bot', 'feishu-webhook', 'im-bot'])", world.now
-    )
-    rows = await world.conn.fetch(
-        "SELECT channel, state, attempts, count(*) OVER () AS n, dedupe_key FROM quota_outbox ORDER BY channel"
-    )
-    assert [(r["channel"], r["state"], r["attempts"]) for r in rows] == [
-        ("feishu-webhook", "pending", 0),
-        ("im-bot", "pending", 0),
-    ]
-    assert len({r["dedupe_key"] for r in rows}) == 2
-    assert all(len(r["dedupe_key"]) <= 50 for r in rows)
-
-
 @pytest.mark.parametrize(
     ("department", "tenant", "expected"),
     [(None, None, "zh-CN"), (None, "en", "en"), ("en", "zh-CN", "en"), ("zh-CN", "en", "zh-CN")],
@@ -323,10 +307,10 @@ async def test_the_limit_leaves_the_rest_for_the_next_pass(world: World) -> None
     assert told == [2, 2, 1, 0]
 
 
-async def test_without_a_channel_nothing_is_written(world: World) -> None:
+async def test_without_routes_nothing_is_written(world: World) -> None:
     await world.tenant(daily_completions=10)
     await world.use(10)
-    with pytest.raises(Exception, match="no channel") as refused:
-        await world.conn.fetchrow("SELECT * FROM quota_soft_warn($1, '{}')", world.now)
+    with pytest.raises(Exception, match="needs a default") as refused:
+        await world.conn.fetchrow("SELECT * FROM quota_soft_warn($1, '{}'::jsonb)", world.now)
     assert refused.value.sqlstate == "22023"
     assert await world.log() == []

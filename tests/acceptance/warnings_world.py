@@ -111,10 +111,18 @@ class World:
             self.now,
         )
 
-    async def warn(self, after: timedelta = TICK) -> tuple[int, int, int, int]:
+    async def warn(
+        self, after: timedelta = TICK, routes: dict[str, Any] | None = None
+    ) -> tuple[int, int, int, int]:
         """A tick later: one pass; returns (crossings, messages, superseded, rearmed)."""
         self.now += after
-        return tuple(await self.conn.fetchrow("SELECT * FROM quota_soft_warn($1)", self.now))
+        if routes is None:
+            return tuple(await self.conn.fetchrow("SELECT * FROM quota_soft_warn($1)", self.now))
+        return tuple(
+            await self.conn.fetchrow(
+                "SELECT * FROM quota_soft_warn($1, $2)", self.now, json.dumps(routes)
+            )
+        )
 
     async def log(self, *names: str) -> list[tuple[Any, ...]]:
         names = names or ("dimension", "threshold", "state")

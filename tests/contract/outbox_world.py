@@ -16,7 +16,7 @@ from worker.clock import monotonic_seconds
 from worker.jobs import deliver
 from worker.jobs.context import Deadline, JobContext, JobPorts
 from worker.notifiers.channels import ConfiguredChannels
-from worker.postgres.outbox import PostgresOutbox, PostgresWarnings
+from worker.postgres.outbox import OutboxRules, PostgresOutbox, PostgresWarnings
 from worker.postgres.pool import open_pool
 from worker.postgres.queries import load_queries
 from worker.settings import load_settings
@@ -76,14 +76,24 @@ async def run_deliver(
         ports = JobPorts(
             ledger=cast("Any", None),
             months=cast("Any", None),
-            warnings=PostgresWarnings(pool, queries, channels.names),
-            outbox=PostgresOutbox(pool, queries),
+            warnings=PostgresWarnings(pool, queries, _routes(channels)),
+            outbox=PostgresOutbox(
+                pool, queries, OutboxRules((*channels.names, "console"), _fallbacks(channels))
+            ),
             channels=channels,
         )
         deadline = Deadline(seconds, monotonic_seconds)
         return await deliver.run(JobContext(now, deadline, dry_run, ports))
     finally:
         await pool.close()
+
+
+def _routes(channels: ConfiguredChannels) -> str:
+    return json.dumps({"default": {"to": [{"channel": name} for name in channels.names]}})
+
+
+def _fallbacks(channels: ConfiguredChannels) -> str:
+    return json.dumps([{"channel": name} for name in channels.names])
 
 
 async def start_deliver(

@@ -6,11 +6,14 @@ adapters and jobs see only the Protocols of ``worker.ports``.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple
 
+from worker.clock import monotonic_seconds
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from worker.ports import Channels, Ledger, Months, Outbox, Warnings
@@ -85,10 +88,13 @@ class JobContext(NamedTuple):
 
     ``now`` is passed on as ``p_now`` to every SQL call; None (production) means the
     database's own clock, read after its locks. It is timezone-aware otherwise.
-    ``dry_run``: change nothing, send nothing, count what would be done.
+    ``dry_run``: change nothing, send nothing, count what would be done. ``monotonic`` and
+    ``sleep`` are the process's own, in seconds; a simulation moves them by itself.
     """
 
     now: datetime | None
     deadline: Deadline
     dry_run: bool
     ports: JobPorts
+    monotonic: Callable[[], float] = monotonic_seconds
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

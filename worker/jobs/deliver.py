@@ -1,9 +1,10 @@
 """deliver: takes messages from the outbox and hands them to their channels.
 
-Each channel is worked on by itself, so that one that hangs holds up no other. A message
-is leased in one transaction, sent with none open, and finished in another; so a crash
-anywhere leaves it to be sent again once its lease is over. At-least-once: a request
-without an answer may have arrived.
+Each channel is worked on by itself, so that one that hangs holds up no other. What one
+request carries (a message, or a digest of many) is leased in one transaction, sent with
+none open, and finished in another; so a crash anywhere leaves it to be sent again once
+its lease is over, under the same id. At-least-once: a request without an answer may have
+arrived.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from worker.clock import monotonic_seconds
 from worker.jobs.context import JobCounts
-from worker.models import Delivery, FailureCause
+from worker.models import Delivery, Digest, FailureCause
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from worker.jobs.context import JobContext
-    from worker.models import OutboxMessage
+    from worker.models import Claim
     from worker.ports import Notifier
 
 LEASE_SECONDS = 60
@@ -64,17 +64,20 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Run:
-    """One run's state: when it began, and when something that failed is due again."""
+    """One run's state: when it began, and what it did."""
 
     ctx: JobContext
     tally: _Tally = field(default_factory=_Tally)
-    began: float = field(default_factory=monotonic_seconds)
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.ctx.monotonic()
 
     def now(self) -> datetime | None:
         """The job's time, moving on as the run does; None is the database's clock."""
         if self.ctx.now is None:
             return None
-        return self.ctx.now + timedelta(seconds=monotonic_seconds() - self.began)
+        return self.ctx.now + timedelta(seconds=self.ctx.monotonic() - self.began)
 
 
 async def run(ctx: JobContext) -> DeliverCounts:
@@ -117,54 +120,35 @@ async def run(ctx: JobContext) -> DeliverCounts:
 async def _abandoned(job: _Run) -> None:
     """Messages for channels that nobody serves any more: given up, told elsewhere."""
     ctx = job.ctx
-    served = (*ctx.ports.channels.names, "console")
     for _ in range(MAX_MESSAGES_PER_CHANNEL):
         if ctx.deadline.reached(MARGIN_SECONDS):
             job.tally.leftover = True
             return
-        message = await ctx.ports.outbox.claim(None, served, LEASE_SECONDS, job.now())
-        if message is None:
+        claim = await ctx.ports.outbox.claim(None, None, LEASE_SECONDS, job.now())
+        if claim is None:
             return
-        answer = Delivery(
-            delivered=False, cause=FailureCause.NOT_CONFIGURED, detail="no such channel here"
-        )
-        await _settle(job, message, answer)
+        answer = _given_up(FailureCause.NOT_CONFIGURED, "no such channel here")
+        await _settle(job, claim, answer)
 
 
-async def _settle(job: _Run, message: OutboxMessage, answer: Delivery) -> float | None:
-    """Record an answer; the seconds until the message is due again, None when it isn't."""
+async def _settle(job: _Run, claim: Claim, answer: Delivery) -> float | None:
+    """Record an answer; the seconds until the messages are due again, None when they aren't."""
     outbox, tally = job.ctx.ports.outbox, job.tally
     if answer.delivered:
-        if await outbox.finish(message, job.now()):
-            tally.sent += 1
-        else:
-            tally.lost += 1
+        sent = await outbox.finish(claim, job.now())
+        tally.sent += sent
+        tally.lost += len(claim.messages) - sent
         return None
-    fallback = job.ctx.ports.channels.fallback(message)
-    attempt = await outbox.fail(message, answer, fallback, job.now())
-    if attempt.outcome == "retry":
-        tally.retried += 1
-        return attempt.wait_seconds
-    if attempt.outcome == "dead":
-        tally.dead += 1
-        tally.untold += not attempt.told
-    else:
-        tally.lost += 1
-    return None
+    attempt = await outbox.fail(claim, answer, job.now())
+    tally.retried += attempt.retried
+    tally.dead += attempt.dead
+    tally.untold += attempt.untold
+    tally.lost += attempt.lost
+    return attempt.wait_seconds if attempt.retried else None
 
 
-async def _sent(notifier: Notifier, message: OutboxMessage) -> Delivery:
-    """The channel's answer; a fault of the channel's own code is one message's failure."""
-    try:
-        return await notifier.send(message, SEND_TIMEOUT_SECONDS)
-    except Exception as error:  # noqa: BLE001  the loop's edge: the other messages go on
-        # Its text may hold the address; and whether the message went out isn't known.
-        return Delivery(
-            delivered=False,
-            retryable=True,
-            cause=FailureCause.UNKNOWN_ANSWER,
-            detail=f"internal error: {type(error).__name__}",
-        )
+def _given_up(cause: FailureCause, detail: str) -> Delivery:
+    return Delivery(delivered=False, cause=cause, detail=detail)
 
 
 class _Channel:
@@ -176,8 +160,9 @@ class _Channel:
         self._due_again: list[float] = []
 
     async def drain(self) -> None:
-        """Send message after message until none is due, within this run's waits."""
+        """Send request after request until nothing is due, within this run's waits."""
         job = self._job
+        outbox = job.ctx.ports.outbox
         notifier = job.ctx.ports.channels.notifier(self._name)
         for _ in range(MAX_MESSAGES_PER_CHANNEL):
             if job.ctx.deadline.reached(MARGIN_SECONDS):
@@ -185,16 +170,59 @@ class _Channel:
                 return
             if not await self._slot(notifier):
                 return
-            message = await job.ctx.ports.outbox.claim(self._name, (), LEASE_SECONDS, job.now())
-            if message is None:
+            claim = await outbox.claim(self._name, notifier.digest_over, LEASE_SECONDS, job.now())
+            if claim is None:
                 if not await self._wait_for_retry():
                     return
                 continue
-            answer = await _sent(notifier, message)
-            wait_seconds = await _settle(job, message, answer)
-            if wait_seconds is not None and wait_seconds <= RETRY_WITHIN_RUN_SECONDS:
-                self._due_again.append(monotonic_seconds() + wait_seconds)
+            await self._deliver(notifier, claim)
         job.tally.leftover = True
+
+    async def _deliver(self, notifier: Notifier, claim: Claim) -> None:
+        """Send what one claim holds and record how it went; what doesn't fit is given back."""
+        job = self._job
+        digest_key = claim.digest_key
+        if claim.overdue:
+            answer = _given_up(FailureCause.WORKER_LOST, "each worker that sent it was lost")
+        elif digest_key is None and len(claim.messages) > 1:
+            try:
+                count = notifier.fit(claim.messages)
+            except Exception as error:  # noqa: BLE001  the loop's edge: sent one by one instead
+                answer = _given_up(FailureCause.NOT_RENDERED, type(error).__name__)
+            else:
+                digest_key = await job.ctx.ports.outbox.keep(claim, count)
+                if digest_key is None:
+                    job.tally.lost += count
+                    return
+                claim = claim._replace(messages=claim.messages[:count])
+                answer = await self._sent(notifier, claim, digest_key)
+        else:
+            answer = await self._sent(notifier, claim, digest_key)
+        wait_seconds = await _settle(job, claim, answer)
+        if wait_seconds is not None and wait_seconds <= RETRY_WITHIN_RUN_SECONDS:
+            self._due_again.append(job.ctx.monotonic() + wait_seconds)
+
+    async def _sent(self, notifier: Notifier, claim: Claim, digest_key: str | None) -> Delivery:
+        """The channel's answer; a fault of the channel's own code is one request's failure."""
+
+        async def pace() -> None:
+            if not await self._slot(notifier):
+                raise TimeoutError
+
+        try:
+            # a digest that fits only one message, or has only one left, keeps its own id
+            if digest_key is not None and digest_key != claim.messages[0].dedupe_key:
+                digest = Digest(claim.messages, digest_key)
+                return await notifier.send_digest(digest, SEND_TIMEOUT_SECONDS)
+            return await notifier.send(claim.messages[0], SEND_TIMEOUT_SECONDS, pace)
+        except Exception as error:  # noqa: BLE001  the loop's edge: the other messages go on
+            # Its text may hold the address; and whether the message went out isn't known.
+            return Delivery(
+                delivered=False,
+                retryable=True,
+                cause=FailureCause.UNKNOWN_ANSWER,
+                detail=f"internal error: {type(error).__name__}",
+            )
 
     async def _slot(self, notifier: Notifier) -> bool:
         """Wait until the channel's rate allows one request; False when the deadline is nearer."""
@@ -215,7 +243,7 @@ class _Channel:
         if not self._due_again:
             return False
         self._due_again.sort()
-        wait_seconds = max(0.0, self._due_again.pop(0) - monotonic_seconds()) + 0.05
+        wait_seconds = max(0.0, self._due_again.pop(0) - self._job.ctx.monotonic()) + 0.05
         if self._job.ctx.deadline.reached(MARGIN_SECONDS + wait_seconds):
             self._job.tally.leftover = True
             return False
@@ -224,9 +252,10 @@ class _Channel:
 
     async def _nap(self, seconds: float) -> None:
         """Sleep, or wake early when the run is asked to stop."""
-        until = monotonic_seconds() + seconds
-        while not self._job.ctx.deadline.stopped:
-            left = until - monotonic_seconds()
+        ctx = self._job.ctx
+        until = ctx.monotonic() + seconds
+        while not ctx.deadline.stopped:
+            left = until - ctx.monotonic()
             if left <= 0:
                 return
-            await asyncio.sleep(min(left, NAP_SECONDS))
+            await ctx.sleep(min(left, NAP_SECONDS))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from worker.models import CrossingCounts, FailedAttempt, OutboxMessage
+from worker.models import Claim, CrossingCounts, FailedAttempt, OutboxMessage
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     import asyncpg
@@ -17,20 +16,22 @@ if TYPE_CHECKING:
     from worker.postgres.queries import Queries
 
 
-class PostgresWarnings:
-    """Decides what to tell; `channels` are those that each message goes to."""
+# More than one request holds: the rest is given back, and collected for the next.
+DIGEST_MAX_MESSAGES: Final = 150
 
-    def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, channels: Sequence[str]
-    ) -> None:
+
+class PostgresWarnings:
+    """Decides what to tell; `routes` says whom, as the JSON text that quota_route reads."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, routes: str) -> None:
         self._pool = pool
         self._queries = queries
-        self._channels = list(channels)
+        self._routes = routes
 
     async def decide(self, limit: int, now: datetime | None) -> CrossingCounts:
         """Log the untold crossings of at most ``limit`` subjects, with their messages."""
         with translated():
-            row = await self._pool.fetchrow(self._queries["decide"], now, self._channels, limit)
+            row = await self._pool.fetchrow(self._queries["decide"], now, self._routes, limit)
         if row is None:
             raise RuntimeError("quota_soft_warn returned no row")
         return CrossingCounts(row["crossings"], row["messages"], row["superseded"], row["rearmed"])
@@ -42,17 +43,34 @@ class PostgresWarnings:
         return count or 0
 
 
+class OutboxRules(NamedTuple):
+    """What the configuration says of delivery, for SQL.
+
+    ``served``: the channels of this worker; ``fallbacks`` and ``quiet``: JSON texts as
+    quota_outbox_fail and quota_quiet read them, None for none.
+    """
+
+    served: tuple[str, ...]
+    fallbacks: str | None = None
+    quiet: str | None = None
+
+
 class PostgresOutbox:
     """The messages on their way."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, rules: OutboxRules
+    ) -> None:
         self._pool = pool
         self._queries = queries
+        self._rules = rules
 
     async def count_due(self, now: datetime | None) -> int:
         """How many messages wait to be sent now; changes nothing."""
         with translated():
-            count: int | None = await self._pool.fetchval(self._queries["count_due"], now)
+            count: int | None = await self._pool.fetchval(
+                self._queries["count_due"], now, self._rules.quiet
+            )
         return count or 0
 
     async def take_slot(self, channel: str, rate: SendRate) -> float:
@@ -64,52 +82,74 @@ class PostgresOutbox:
         return wait_seconds
 
     async def claim(
-        self, channel: str | None, served: Sequence[str], lease_seconds: int, now: datetime | None
-    ) -> OutboxMessage | None:
-        """Lease the channel's most urgent due message, or None."""
+        self, channel: str | None, digest_over: int | None, lease_seconds: int, now: datetime | None
+    ) -> Claim | None:
+        """Lease what the channel should send next, or None."""
         with translated():
-            row = await self._pool.fetchrow(
-                self._queries["claim"], channel, list(served), 1, lease_seconds, now
+            rows = await self._pool.fetch(
+                self._queries["claim"],
+                channel,
+                list(self._rules.served),
+                digest_over,
+                DIGEST_MAX_MESSAGES,
+                lease_seconds,
+                self._rules.quiet,
+                now,
             )
-        if row is None:
+        if not rows:
             return None
-        return OutboxMessage(
-            message_id=row["outbox_id"],
-            lease_token=str(row["lease_token"]),
-            kind=row["kind"],
-            channel=row["channel"],
-            severity=row["severity"],
-            locale=row["locale"],
-            facts=row["facts"],
-            attempt=row["attempt"],
-            dedupe_key=row["dedupe_key"],
-            created_at=row["created_at"],
-            is_fallback=row["is_fallback"],
+        return Claim(
+            messages=tuple(_message(row) for row in rows),
+            lease_token=str(rows[0]["lease_token"]),
+            digest_key=rows[0]["digest_key"],
+            overdue=any(row["overdue"] for row in rows),
         )
 
-    async def finish(self, message: OutboxMessage, now: datetime | None) -> bool:
-        """Mark as sent; False when the lease was lost meanwhile."""
+    async def keep(self, claim: Claim, count: int) -> str | None:
+        """Keep the first `count` for one request; its id, None when they aren't ours any more."""
         with translated():
-            finished: bool = await self._pool.fetchval(
-                self._queries["finish"], message.message_id, message.lease_token, now
+            key: str | None = await self._pool.fetchval(
+                self._queries["keep"], claim.message_ids[:count], claim.lease_token
+            )
+        return key
+
+    async def finish(self, claim: Claim, now: datetime | None) -> int:
+        """Mark as sent; how many of them the lease still held."""
+        with translated():
+            finished: int = await self._pool.fetchval(
+                self._queries["finish"], claim.message_ids, claim.lease_token, now
             )
         return finished
 
-    async def fail(
-        self, message: OutboxMessage, delivery: Delivery, fallback: str | None, now: datetime | None
-    ) -> FailedAttempt:
-        """Record a failed attempt: to be tried again, or dead and told on ``fallback``."""
+    async def fail(self, claim: Claim, delivery: Delivery, now: datetime | None) -> FailedAttempt:
+        """Record a failed attempt: to be tried again, or dead and told on the fallbacks."""
         with translated():
             row = await self._pool.fetchrow(
                 self._queries["fail"],
-                message.message_id,
-                message.lease_token,
+                claim.message_ids,
+                claim.lease_token,
                 delivery.cause,
                 delivery.detail,
                 delivery.retryable,
-                fallback,
+                self._rules.fallbacks,
                 now,
             )
         if row is None:
             raise RuntimeError("quota_outbox_fail returned no row")
-        return FailedAttempt(row["outcome"], row["wait_seconds"] or 0.0, row["told"])
+        return FailedAttempt(*row.values())
+
+
+def _message(row: asyncpg.Record) -> OutboxMessage:
+    return OutboxMessage(
+        message_id=row["outbox_id"],
+        kind=row["kind"],
+        channel=row["channel"],
+        severity=row["severity"],
+        locale=row["locale"],
+        facts=row["facts"],
+        attempt=row["attempt"],
+        dedupe_key=row["dedupe_key"],
+        created_at=row["created_at"],
+        is_fallback=row["is_fallback"],
+        recipient=row["recipient"],
+    )

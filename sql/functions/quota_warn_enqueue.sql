@@ -1,0 +1,53 @@
+-- Writes the outbox rows of messages whose crossings are in quota_warn_log; returns how many.
+--
+-- One row per message, channel and address, as quota_route says. What is for the digest only waits as stale. Rows that
+-- still wait are superseded where the same recipient gets a higher threshold of each cap that they tell.
+-- Runs in the caller's transaction. Locks: the outbox rows it supersedes, sorted.
+CREATE OR REPLACE FUNCTION quota_warn_enqueue(p_message_keys text[], p_routes jsonb, p_now timestamptz) RETURNS int
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_written int;
+BEGIN
+    INSERT INTO quota_outbox (dedupe_key, message_key, kind, channel, recipient, severity, urgency, locale, facts,
+                              subject_kind, subject, environment, state, digest_only, next_attempt_at, created_at)
+    SELECT 'qw-' || left(encode(sha256(convert_to(concat_ws(E'\x1f', f.message_key, r.channel, r.recipient),
+                                                  'UTF8')), 'hex'), 40),
+           f.message_key, f.kind, r.channel, r.recipient, f.severity, f.urgency, f.locale, f.facts,
+           f.facts ->> 'subject_kind', f.facts ->> 'subject', f.facts ->> 'environment',
+           CASE WHEN f.for_digest THEN 'stale' ELSE 'pending' END, f.for_digest, p_now, p_now
+      FROM quota_warn_facts(p_message_keys, p_now) f
+     CROSS JOIN LATERAL quota_route(p_routes, f.facts ->> 'subject_kind', f.facts ->> 'subject',
+                                    f.facts ->> 'department_id', f.facts ->> 'environment', f.severity) r
+     ORDER BY f.message_key, r.channel, r.recipient
+    ON CONFLICT ON CONSTRAINT quota_outbox_dedupe DO NOTHING;
+    GET DIAGNOSTICS v_written = ROW_COUNT;
+
+    WITH beaten AS MATERIALIZED (
+        SELECT o.outbox_id, n.message_key
+          FROM quota_outbox n
+          JOIN quota_outbox o ON o.subject = n.subject AND o.subject_kind = n.subject_kind
+               AND o.environment = n.environment AND o.channel = n.channel
+               AND o.recipient IS NOT DISTINCT FROM n.recipient
+               AND o.state = 'pending' AND o.message_key <> n.message_key AND o.fallback_of IS NULL
+         WHERE n.message_key = ANY (p_message_keys) AND n.state = 'pending'
+           AND EXISTS (SELECT FROM quota_warn_log w WHERE w.message_key = o.message_key AND w.state IN ('told', 'past'))
+           AND NOT EXISTS (
+               SELECT FROM quota_warn_log w
+                WHERE w.message_key = o.message_key AND w.state IN ('told', 'past')
+                  AND NOT EXISTS (
+                      SELECT FROM quota_warn_log h
+                       WHERE h.message_key = n.message_key AND h.state IN ('told', 'past')
+                         AND h.dimension = w.dimension AND h.period_kind = w.period_kind
+                         AND h.period_start = w.period_start AND h.threshold > w.threshold))
+         ORDER BY o.outbox_id
+           FOR UPDATE OF o
+    )
+    UPDATE quota_outbox o
+       SET state = 'superseded', ended_at = p_now, superseded_by = b.message_key
+      FROM beaten b
+     WHERE o.outbox_id = b.outbox_id AND o.state = 'pending';
+    RETURN v_written;
+END
+$$;
