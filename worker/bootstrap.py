@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from worker.assets import Assets
 from worker.errors import OutputError
-from worker.settings import Settings, load_settings
+from worker.settings import CONSOLE, DeliverySettings, Settings, load_settings
 from worker.telemetry import Log, is_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
     import asyncpg
@@ -37,11 +37,14 @@ class Deps:
         settings: Settings,
         *,
         environ: Mapping[str, str],
+        load_delivery: Callable[[], DeliverySettings] = DeliverySettings,
         assets: Assets | None = None,
         debug: bool = False,
         console: TextIO | None = None,
     ) -> None:
         self.settings = settings
+        self._load_delivery = load_delivery  # as it stands: the console alone
+        self._delivery: DeliverySettings | None = None
         self.environ = environ
         self.assets = assets or Assets()
         self.log = Log(debug=debug)
@@ -116,12 +119,18 @@ class Deps:
             self._stack.push_async_callback(self._pool.close)
         return self._pool
 
+    def delivery(self) -> DeliverySettings:
+        """Channels and routes, read on the first call. Raises ConfigurationError."""
+        if self._delivery is None:
+            self._delivery = self._load_delivery()
+        return self._delivery
+
     def channels(self) -> ConfiguredChannels:
-        """The configured channels; raises ConfigurationError for a wrong one."""
+        """The configured channels. Raises as `delivery`."""
         from worker.notifiers.channels import ConfiguredChannels
 
-        return ConfiguredChannels.from_settings(
-            self.settings, self.assets, environ=self.environ, stream=self._console
+        return ConfiguredChannels.from_delivery(
+            self.delivery(), self.assets, environ=self.environ, stream=self._console
         )
 
     async def job_ports(self, channels: ConfiguredChannels) -> JobPorts:
@@ -129,17 +138,19 @@ class Deps:
         from worker.jobs.context import JobPorts
         from worker.postgres.jobs import PostgresMonths
         from worker.postgres.ledger import PostgresLedger
-        from worker.postgres.outbox import PostgresOutbox, PostgresWarnings
+        from worker.postgres.outbox import OutboxRules, PostgresOutbox, PostgresWarnings
         from worker.postgres.queries import load_queries
 
         outbox = load_queries(self.assets, "outbox")
         pool = await self.pool()
         self._stack.push_async_callback(channels.close)
+        served = tuple(dict.fromkeys((*channels.names, CONSOLE)))
+        rules = OutboxRules(served, channels.fallbacks, channels.quiet)
         return JobPorts(
             ledger=PostgresLedger(pool, load_queries(self.assets, "ledger")),
             months=PostgresMonths(pool, load_queries(self.assets, "jobs")),
-            warnings=PostgresWarnings(pool, outbox, channels.names),
-            outbox=PostgresOutbox(pool, outbox),
+            warnings=PostgresWarnings(pool, outbox, channels.routes),
+            outbox=PostgresOutbox(pool, outbox, rules),
             channels=channels,
         )
 
@@ -158,10 +169,21 @@ class Deps:
         return PostgresReports(await self.pool(), load_queries(self.assets, "status"))
 
 
-def build_deps(*, debug: bool = False, environ: Mapping[str, str] | None = None) -> Deps:
-    """Read the settings of the environment; raises ConfigurationError."""
+def build_deps(
+    *, debug: bool = False, config: str | None = None, environ: Mapping[str, str] | None = None
+) -> Deps:
+    """Read the settings of the environment; `config` is the channels' file, read when needed.
+
+    Raises ConfigurationError.
+    """
     env = os.environ if environ is None else environ
-    return Deps(load_settings(env), environ=env, debug=debug)
+
+    def read_delivery() -> DeliverySettings:
+        from worker.configuration import load_delivery
+
+        return load_delivery(env, config)
+
+    return Deps(load_settings(env), environ=env, load_delivery=read_delivery, debug=debug)
 
 
 def say(text: str) -> None:

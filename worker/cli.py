@@ -28,6 +28,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 PROGRAM = "quota-worker"
+CONFIG_OPTION = "--config"
 
 
 class _Help(argparse.HelpFormatter):
@@ -57,6 +58,7 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
     parser = _Parser(prog=PROGRAM, description="Token quotas that hold, and alerts that arrive.")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks and details")
+    parser.add_argument(CONFIG_OPTION, metavar="FILE", help="channels and routes, a TOML file")
     # with `prog` argparse makes no help formatter, whose imports a cold start would pay for
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog=PROGRAM)
     for name, summary in COMMANDS.items():
@@ -64,6 +66,7 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
         command.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
         )
+        command.add_argument(CONFIG_OPTION, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         if chosen in {None, name}:
             _module(name).add_arguments(command)
     return parser
@@ -72,7 +75,7 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Run one command; returns its exit code, never raises but SystemExit of argparse."""
     # Without a known command argparse needs the names only, to say what is wrong.
-    chosen = next((word for word in argv if word in COMMANDS), "")
+    chosen = _chosen(argv)
     debug = "--debug" in argv
     try:
         args = build_parser(chosen).parse_args(argv)
@@ -90,6 +93,16 @@ def run(argv: Sequence[str]) -> int:
         if debug:
             _print_traceback()
         return _report(error)
+
+
+def _chosen(argv: Sequence[str]) -> str:
+    """The first word that is a command and no file's name; empty where there is none."""
+    previous = ""
+    for word in argv:
+        if word in COMMANDS and previous != CONFIG_OPTION:
+            return word
+        previous = word
+    return ""
 
 
 def main() -> None:
@@ -150,7 +163,7 @@ def _call(args: argparse.Namespace) -> int:
         _hush_libraries()
 
     async def call() -> int:
-        async with build_deps(debug=args.debug) as deps:
+        async with build_deps(debug=args.debug, config=args.config) as deps:
             code: int = await _module(args.command).run(args, deps)
             flush_answers()
             return code

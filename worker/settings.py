@@ -1,69 +1,182 @@
-"""What the environment says. Pure: a mapping in, frozen values out.
+"""What the process is set to: frozen values, and what the environment says of them. Pure.
 
-A configuration file will be read here too; what it may hold is checked in this
-room, so that a wrong set-up is refused whole, each fault named.
+Channels and routes are read by `worker.configuration`, when a command first asks for them;
+here stand their values and the documents that SQL gets. Secrets never show in a repr.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from worker.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import time
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
+CONSOLE: Final = "console"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The process's settings. Secrets never show in a repr.
+class Settings(NamedTuple):
+    """Where the database is.
 
     `postgres_dsn` None: the embedded server is used, which stops with its last
-    user unless `keep_server`. The channels' own values are None where unset.
+    user unless `keep_server`.
     """
 
-    postgres_dsn: str | None = field(default=None, repr=False)
+    postgres_dsn: str | None = None
     keep_server: bool = False
-    imbot_command: str = "imbot"
-    imbot_group: str | None = None
-    feishu_webhook: str | None = field(default=None, repr=False)
-    feishu_secret: str | None = field(default=None, repr=False)
-    feishu_keyword: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Settings(keep_server={self.keep_server})"
+
+
+class ChannelSettings(NamedTuple):
+    """One channel: its name, its kind, and what the kind's notifier is made with.
+
+    `values` has every key of the kind, None where unset; references are followed already,
+    so it holds secrets.
+    """
+
+    name: str
+    kind: str
+    values: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"ChannelSettings(name={self.name!r}, kind={self.kind!r})"
+
+    @property
+    def recipients(self) -> tuple[str | None, ...]:
+        """The addresses that a message on it goes to; None alone where it serves one group."""
+        return tuple(self.values["to"]) if self.kind == "email" else (None,)
+
+
+class RouteRule(NamedTuple):
+    """Which messages go where; an empty condition is met by any.
+
+    `owners` is the e-mail channel through which a department's owner and finance
+    addresses get its messages, None: they don't.
+    """
+
+    tenants: tuple[str, ...] = ()
+    departments: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+    severities: tuple[str, ...] = ()
+    channels: tuple[str, ...] = (CONSOLE,)
+    owners: str | None = None
+
+    @property
+    def conditions(self) -> dict[str, tuple[str, ...]]:
+        """The conditions by their names in the routes document."""
+        return {
+            "tenants": self.tenants,
+            "departments": self.departments,
+            "environments": self.environments,
+            "severities": self.severities,
+        }
+
+
+class QuietHours(NamedTuple):
+    """When only what is at 100 % is sent, over midnight where `begins` is later than `ends`.
+
+    `zone` None: the billing zone.
+    """
+
+    begins: time
+    ends: time
+    zone: str | None = None
+
+
+class DeliverySettings(NamedTuple):
+    """The channels and who is told on which. As it stands: the console alone.
+
+    `channels` are in the order of their definition, each name once. `fallback` empty: another
+    configured channel. `source` says where it was read, None: the variables;
+    `secret_variables` are those that a file's secrets stand in.
+    """
+
+    channels: tuple[ChannelSettings, ...] = ()
+    rules: tuple[RouteRule, ...] = ()
+    default: RouteRule = RouteRule()
+    fallback: tuple[str, ...] = ()
+    quiet: QuietHours | None = None
+    tell_available: bool = False
+    source: str | None = None
+    secret_variables: tuple[str, ...] = ()
+
+    def recipients(self, name: str) -> tuple[str | None, ...]:
+        """The addresses of the channel of this name; None alone where it serves one group."""
+        for channel in self.channels:
+            if channel.name == name:
+                return channel.recipients
+        return (None,)
+
+
+def routes_document(delivery: DeliverySettings) -> str:
+    """The routes as `quota_route` reads them, JSON: every channel with its addresses."""
+    import json
+
+    def rule(one: RouteRule) -> dict[str, Any]:
+        conditions = {name: list(values) for name, values in one.conditions.items() if values}
+        targets = [target for name in one.channels for target in _targets(delivery, name)]
+        return {**conditions, "to": targets, "owners": one.owners}
+
+    document = {
+        "rules": [rule(one) for one in delivery.rules],
+        "default": rule(delivery.default),
+        "available": delivery.tell_available,
+    }
+    return json.dumps(document, ensure_ascii=False)
+
+
+def fallbacks_document(delivery: DeliverySettings) -> str:
+    """Where a dead message is told, as `quota_outbox_fail` reads it: JSON.
+
+    Where nothing is configured: the first two channels that reach anybody, so that each has
+    another one. Its own channel is left out there, and where none is left it is the console.
+    """
+    import json
+
+    chosen = (
+        delivery.fallback
+        or [channel.name for channel in delivery.channels if channel.recipients][:2]
+    )
+    return json.dumps([target for name in chosen for target in _targets(delivery, name)])
+
+
+def _targets(delivery: DeliverySettings, name: str) -> list[dict[str, str]]:
+    """A channel with each of its addresses, as SQL reads them."""
+    return [
+        {"channel": name} if address is None else {"channel": name, "recipient": address}
+        for address in delivery.recipients(name)
+    ]
+
+
+def quiet_document(delivery: DeliverySettings) -> str | None:
+    """The quiet hours as `quota_quiet` reads them, JSON; None where there are none."""
+    if delivery.quiet is None:
+        return None
+    import json
+
+    begins, ends, zone = delivery.quiet
+    return json.dumps({"from": f"{begins:%H:%M}", "to": f"{ends:%H:%M}", "zone": zone})
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """Read POSTGRES_DSN and QUOTA_WORKER_*; an empty value counts as unset.
+    """Read POSTGRES_DSN and QUOTA_WORKER_KEEP_SERVER; an empty value counts as unset.
 
     Raises ConfigurationError that names every variable that is wrong.
     """
     faults: list[str] = []
-
-    def text(name: str) -> str | None:
-        return environ.get(name, "").strip() or None
-
-    def flag(name: str) -> bool:
-        value = (text(name) or "").lower()
-        if value not in _YES | _NO:
-            faults.append(f"{name} is neither 1 nor 0")
-        return value in _YES
-
-    dsn = text("POSTGRES_DSN")
+    dsn = environ.get("POSTGRES_DSN", "").strip() or None
     if dsn is not None and not dsn.startswith(("postgresql://", "postgres://")):
         # no user@ in the example: messages are redacted, and it would be eaten
         faults.append("POSTGRES_DSN must look like postgresql://host:5432/database?user=name")
-    settings = Settings(
-        postgres_dsn=dsn,
-        keep_server=flag("QUOTA_WORKER_KEEP_SERVER"),
-        imbot_command=text("QUOTA_WORKER_IMBOT_COMMAND") or "imbot",
-        imbot_group=text("QUOTA_WORKER_IMBOT_GROUP"),
-        feishu_webhook=text("QUOTA_WORKER_FEISHU_WEBHOOK"),
-        feishu_secret=text("QUOTA_WORKER_FEISHU_SECRET"),
-        feishu_keyword=text("QUOTA_WORKER_FEISHU_KEYWORD"),
-    )
+    keep = environ.get("QUOTA_WORKER_KEEP_SERVER", "").strip().lower()
+    if keep not in _YES | _NO:
+        faults.append("QUOTA_WORKER_KEEP_SERVER is neither 1 nor 0")
     if faults:
         raise ConfigurationError("; ".join(faults))
-    return settings
+    return Settings(postgres_dsn=dsn, keep_server=keep in _YES)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 from contract.samples import tenant_facts
 from worker.assets import Assets
 from worker.clock import monotonic_seconds
+from worker.configuration import load_delivery
 from worker.jobs import deliver
 from worker.jobs.context import Deadline, JobContext, JobPorts
 from worker.notifiers.channels import ConfiguredChannels
 from worker.postgres.outbox import OutboxRules, PostgresOutbox, PostgresWarnings
 from worker.postgres.pool import open_pool
 from worker.postgres.queries import load_queries
-from worker.settings import load_settings
 
 if TYPE_CHECKING:
     import io
@@ -68,8 +68,8 @@ async def run_deliver(
     """One run of the job in this process, on a pool of its own."""
     assets = Assets()
     queries = load_queries(assets, "outbox")
-    channels = ConfiguredChannels.from_settings(
-        load_settings(environ), assets, environ={**os.environ, **environ}, stream=stream
+    channels = ConfiguredChannels.from_delivery(
+        load_delivery(environ), assets, environ={**os.environ, **environ}, stream=stream
     )
     pool = await open_pool(dsn)
     try:

@@ -2,118 +2,110 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Final, Self
+import os
+from typing import TYPE_CHECKING, Self
 
-from worker.errors import ConfigurationError
+from worker.settings import (
+    CONSOLE,
+    ChannelSettings,
+    fallbacks_document,
+    quiet_document,
+    routes_document,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import TextIO
 
     from worker.assets import Assets
-    from worker.models import OutboxMessage
     from worker.notifiers.base import BaseNotifier
     from worker.rendering import Renderer
-    from worker.settings import Settings
-
-CONSOLE: Final = "console"
+    from worker.settings import DeliverySettings
 
 
 class ConfiguredChannels:
-    """`Channels` over makers by name; console is always there, as the last fallback."""
+    """`Channels` by name; console is always there, as the last fallback.
+
+    `environ` is what a child process gets (less our own values), `stream` the console's.
+    """
 
     def __init__(
         self,
-        makers: Mapping[str, Callable[[], BaseNotifier]],
-        console: Callable[[], BaseNotifier],
+        delivery: DeliverySettings,
+        assets: Assets,
+        *,
+        environ: Mapping[str, str] | None = None,
+        stream: TextIO | None = None,
     ) -> None:
-        self._makers = {CONSOLE: console, **makers}
-        self._names = tuple(makers) or (CONSOLE,)
+        self._delivery = delivery
+        self._settings = {CONSOLE: ChannelSettings(CONSOLE, CONSOLE, {})} | {
+            channel.name: channel for channel in delivery.channels
+        }
+        self._assets = assets
+        self._environ = environ
+        self._stream = stream
+        self._renderer: Renderer | None = None
         self._made: dict[str, BaseNotifier] = {}
 
     @classmethod
-    def from_settings(
+    def from_delivery(
         cls,
-        settings: Settings,
+        delivery: DeliverySettings,
         assets: Assets,
         *,
         environ: Mapping[str, str] | None = None,
         stream: TextIO | None = None,
     ) -> Self:
-        """Every channel whose variables are set. Raises ConfigurationError for a wrong one.
-
-        `environ` is what a child process gets (less our own values), `stream` the console's.
-        """
-
-        # a tick without messages makes no notifier, and so doesn't pay for these imports
-        @functools.cache
-        def renderer() -> Renderer:
-            from worker.rendering import Renderer
-
-            return Renderer(assets)
-
-        def make_console() -> BaseNotifier:
-            from worker.notifiers.console import ConsoleNotifier
-
-            return ConsoleNotifier(renderer(), stream)
-
-        makers: dict[str, Callable[[], BaseNotifier]] = {}
-        if settings.imbot_group is not None:
-            group = settings.imbot_group
-            if group.startswith("-"):
-                raise ConfigurationError("QUOTA_WORKER_IMBOT_GROUP must not begin with '-'")
-            command = _command(settings.imbot_command)
-
-            def make_imbot() -> BaseNotifier:
-                from worker.notifiers.imbot import ImBotNotifier
-
-                return ImBotNotifier(renderer(), command, group, environ)
-
-            makers["im-bot"] = make_imbot
-        if settings.feishu_webhook is not None:
-            from worker.notifiers.feishu_webhook import FeishuWebhookNotifier, check_url
-
-            url = settings.feishu_webhook
-            check_url(url)
-            makers["feishu-webhook"] = lambda: FeishuWebhookNotifier(
-                renderer(), url, secret=settings.feishu_secret, keyword=settings.feishu_keyword
-            )
-        return cls(makers, make_console)
+        """The channels of a configuration that was checked."""
+        return cls(delivery, assets, environ=environ, stream=stream)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every configured channel; console alone where none is."""
-        return self._names
+        return tuple(channel.name for channel in self._delivery.channels) or (CONSOLE,)
+
+    @property
+    def routes(self) -> str:
+        """Who is told on which channel, as `quota_route` reads it: JSON."""
+        return routes_document(self._delivery)
+
+    @property
+    def quiet(self) -> str | None:
+        """The quiet hours, as `quota_quiet` reads them: JSON, or None."""
+        return quiet_document(self._delivery)
+
+    @property
+    def fallbacks(self) -> str:
+        """Where a dead message is told, as `quota_outbox_fail` reads it: JSON."""
+        return fallbacks_document(self._delivery)
 
     def notifier(self, channel: str) -> BaseNotifier:
-        """The channel's notifier, made at the first call; KeyError where none is configured."""
-        if channel not in self._made:
-            self._made[channel] = self._makers[channel]()
-        return self._made[channel]
+        """The channel's notifier, made at the first call; KeyError where none is configured.
 
-    def fallback(self, message: OutboxMessage) -> str | None:
-        """Another configured channel, and for a message that is a fallback itself the console."""
-        others = [] if message.is_fallback else [n for n in self._names if n != message.channel]
-        for name in (*others, CONSOLE):
-            if name != message.channel:
-                return name
-        return None
+        Raises ConfigurationError for what only the channel's own library can judge.
+        """
+        if channel not in self._made:
+            settings = self._settings[channel]
+            self._made[channel] = self._make(settings)
+        return self._made[channel]
 
     async def close(self) -> None:
         """Close every notifier that was made."""
         for notifier in self._made.values():
             await notifier.close()
 
+    def _child_environ(self) -> dict[str, str]:
+        """Less the variables that hold other channels' secrets, whatever their names."""
+        environ = os.environ if self._environ is None else self._environ
+        hidden = self._delivery.secret_variables
+        return {name: value for name, value in environ.items() if name not in hidden}
 
-def _command(text: str) -> tuple[str, ...]:
-    """The words of QUOTA_WORKER_IMBOT_COMMAND, by a shell's quoting rules and no others."""
-    import shlex
+    def _make(self, settings: ChannelSettings) -> BaseNotifier:
+        # a tick without messages makes no notifier, and so doesn't pay for these imports
+        from worker.notifiers.makers import MAKERS, Surroundings
+        from worker.rendering import Renderer
 
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        raise ConfigurationError(f"QUOTA_WORKER_IMBOT_COMMAND: {error}") from None
-    if not words:
-        raise ConfigurationError("QUOTA_WORKER_IMBOT_COMMAND is empty")
-    return words
+        if self._renderer is None:
+            self._renderer = Renderer(self._assets)
+        around = Surroundings(self._renderer, self._child_environ(), self._stream)
+        return MAKERS[settings.kind](around, settings)

@@ -1,0 +1,144 @@
+"""Reads quota-worker.toml. A wrong file is refused whole, with every fault named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from worker.configuration.kinds import KINDS, read_channel
+from worker.configuration.references import UnreadableFileError, read_bounded
+from worker.configuration.routing import UNKNOWN, Routing, quiet_hours
+from worker.configuration.table import Source, Table, bare, meant, shown
+from worker.errors import ConfigurationError
+from worker.settings import CONSOLE, ChannelSettings, DeliverySettings
+from worker.untrusted import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE_MAX_BYTES: Final = 1_048_576
+NAME_MAX_LETTERS: Final = 63
+# What to do about a syntax error, by the beginning of the parser's words.
+_CURES: Final = {
+    "Cannot declare": "each table stands once: give one another name, or put the two together",
+    "Cannot overwrite": "each key stands once",
+    "Duplicate inline table key": "each key stands once",
+    "Cannot mutate immutable": "a value in { } is whole: add nothing to it further down",
+    "Invalid value": 'a text stands in quotes, such as kind = "email"',
+    "Unclosed": "close what was opened, in the same line",
+    "Unterminated string": "close the quotes",
+    "Expected '='": 'a key, = and a value are needed, such as kind = "email"',
+    "Expected newline": "one key and its value to a line",
+    "Illegal character": "write one plain line, its letters in UTF-8",
+    "Unescaped": "write a backslash twice, or the text in single quotes",
+    "Invalid statement": "a line is [table], key = value, or begins with #",
+}
+
+
+def read_delivery(file: str, environ: Mapping[str, str]) -> DeliverySettings:
+    """The settings of the file. Raises ConfigurationError, one line for each fault."""
+    path = Path(file)
+    try:
+        text = read_bounded(path, FILE_MAX_BYTES)
+    except UnreadableFileError as error:
+        raise ConfigurationError(
+            f"the configuration file {visible(file)} {error}: name another with --config or "
+            "QUOTA_WORKER_CONFIG"
+        ) from None
+    source = Source(environ, path.absolute().parent)
+    raw = _parse(text, source)
+    delivery = None if raw is None else _delivery(raw, file, source)
+    if delivery is None or source.faults:
+        raise ConfigurationError(_refusal(file, source.faults))
+    return delivery
+
+
+def _refusal(file: str, faults: list[str]) -> str:
+    if len(faults) == 1:
+        return f"{visible(file)} is not used: {faults[0]}"
+    lines = "".join(f"\n  {fault}" for fault in faults)
+    return f"{visible(file)} is not used, it has {len(faults)} faults:{lines}"
+
+
+def _parse(text: str, source: Source) -> dict[str, Any] | None:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        words, _, place = str(error).rpartition(" (at ")
+        cure = next((c for begin, c in _CURES.items() if words.startswith(begin)), None)
+        where = place.removesuffix(")").replace("end of document", "the last line")
+        fault = f"{where} {visible(words)}{f': {cure}' if cure else ''}"
+    except RecursionError:
+        fault = "the brackets are too deep: no value here needs more than two"
+    source.faults.append(fault)
+    return None
+
+
+def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySettings:
+    document = Table(raw, source, bare)
+    channels = _channels(document)
+    routing = Routing(channels)
+    default_table = document.table("default")
+    default = routing.default(default_table, document)
+    if default_table is not None:
+        default_table.finish()
+    messages = document.table("messages")
+    delivery = DeliverySettings(
+        channels=channels,
+        default=default,
+        rules=routing.rules(document.tables("routes"), default),
+        fallback=routing.fallback(document.table("fallback")),
+        quiet=quiet_hours(document.table("quiet_hours")),
+        tell_available=messages is not None and messages.flag("available_again"),
+        source=file,
+        secret_variables=tuple(sorted(source.secret_variables)),
+    )
+    if messages is not None:
+        messages.finish()
+    document.finish()
+    return delivery
+
+
+def _channels(document: Table) -> tuple[ChannelSettings, ...]:
+    tables = document.table("channels")
+    if tables is None:
+        return ()
+    channels: list[ChannelSettings] = []
+    for name in tables.names():
+        if not _is_name(name):
+            tables.fault(
+                name,
+                f"is no name: 1 to {NAME_MAX_LETTERS} letters, none of them a control character, "
+                "no space or '-' at its beginning, no space at its end",
+            )
+        table = tables.table(name)
+        # what names a channel that could not be read is right all the same
+        channels.append(
+            ChannelSettings(name, UNKNOWN, {}) if table is None else _channel(name, table)
+        )
+    return tuple(channels)
+
+
+def _channel(name: str, table: Table) -> ChannelSettings:
+    kind = table.text("kind", needed=f"one of {', '.join(KINDS)}")
+    if kind is None:
+        return ChannelSettings(name, UNKNOWN, {})
+    if kind not in KINDS:
+        table.fault("kind", f"is {shown(kind)}, which there is not: {meant(kind, KINDS)}")
+        return ChannelSettings(name, UNKNOWN, {})
+    if name == CONSOLE and kind != CONSOLE:
+        table.fault("kind", f"must be {CONSOLE} for a channel of that name: give it another name")
+    channel = read_channel(name, kind, table)
+    table.finish()
+    return channel
+
+
+def _is_name(name: str) -> bool:
+    return (
+        0 < len(name) <= NAME_MAX_LETTERS
+        and name.isprintable()
+        and name == name.strip()
+        and not name.startswith("-")
+    )

@@ -1,0 +1,186 @@
+"""Who is told on which channel: the default, the routes, the fallback, quiet hours."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import time
+from typing import TYPE_CHECKING, Final
+
+from worker.configuration.table import meant, shown
+from worker.settings import CONSOLE, QuietHours, RouteRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from worker.configuration.table import Table
+    from worker.settings import ChannelSettings
+
+ENVIRONMENTS: Final = ("production", "test")
+# "available": the notice that an exhausted subject may go on.
+SEVERITIES: Final = ("warning", "downgrade", "protected", "exhausted", "available")
+CONDITIONS: Final = ("tenant", "department", "environment", "severity")
+CHANNELS_EXAMPLE: Final = '["ops", "mail"]'
+UNKNOWN: Final = "unknown"  # the kind of a channel that could not be read
+TIME_LETTERS: Final = len("22:00")
+# Files of the zone data that are no zones of their own, or this machine's.
+_ODD_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
+
+
+class Routing:
+    """Reads the tables that name channels, of those that are defined."""
+
+    def __init__(self, channels: Sequence[ChannelSettings]) -> None:
+        self._channels = {channel.name: channel for channel in channels}
+        mails = [channel.name for channel in channels if channel.kind == "email"]
+        self._only_mail = mails[0] if len(mails) == 1 else None
+
+    def default(self, table: Table | None, document: Table) -> RouteRule:
+        """What goes nowhere else. Without the table: the one channel there is, or the console."""
+        if table is None:
+            if len(self._channels) > 1:
+                document.fault(
+                    "default",
+                    "is missing: write [default] and in it `channels`, where messages go that no "
+                    "route matches",
+                )
+            return RouteRule(channels=tuple(self._channels) or (CONSOLE,), owners=self._only_mail)
+        return RouteRule(channels=self._to(table), owners=self._owners(table, self._only_mail))
+
+    def rules(self, tables: Sequence[Table], default: RouteRule) -> tuple[RouteRule, ...]:
+        """The routes in their order; each must be able to match something."""
+        rules: list[RouteRule] = []
+        for table in tables:
+            conditions = {
+                name: table.texts(name, example='["one", "two"]', names=True) or ()
+                for name in CONDITIONS
+            }
+            _known(table, "environment", conditions["environment"], ENVIRONMENTS)
+            _known(table, "severity", conditions["severity"], SEVERITIES)
+            rule = RouteRule(
+                tenants=conditions["tenant"],
+                departments=conditions["department"],
+                environments=conditions["environment"],
+                severities=conditions["severity"],
+                channels=self._to(table),
+                owners=self._owners(table, default.owners),
+            )
+            broken = [name for name in CONDITIONS if table.has(name) and not conditions[name]]
+            if not broken:
+                for place, earlier in enumerate(rules, start=1):
+                    if _covers(earlier, rule):
+                        table.fault(
+                            "channels",
+                            f"are never used: routes[{place}] stands before it and matches "
+                            "whatever this one would; change their order, or leave one out",
+                        )
+                        break
+            # one that couldn't be read covers nothing
+            rules.append(rule if not broken else RouteRule(tenants=("",)))
+            table.finish()
+        return tuple(rules)
+
+    def fallback(self, table: Table | None) -> tuple[str, ...]:
+        """Where a message goes that its own channel gave up on."""
+        if table is None:
+            return ()
+        names = self._to(table)
+        if len(self._channels) == 1 and names == tuple(self._channels) and CONSOLE not in names:
+            table.fault(
+                "channels",
+                "holds the only channel, which can't stand in for itself: define another one, or "
+                "leave [fallback] out and the console is the last resort",
+            )
+        table.finish()
+        return names
+
+    def _to(self, table: Table) -> tuple[str, ...]:
+        needed = f"the names of channels, such as {CHANNELS_EXAMPLE}"
+        names = table.texts("channels", needed=needed, example=CHANNELS_EXAMPLE)
+        if names is None:
+            return ()
+        for place, name in enumerate(names, start=1):
+            if name != CONSOLE and name not in self._channels:
+                table.fault(f"channels[{place}]", self._undefined(name, self._channels))
+            elif name in self._channels and not self._channels[name].recipients:
+                table.fault(
+                    f"channels[{place}]",
+                    f"is {shown(name)}, which has no addresses: set its `to`, or name it under "
+                    "`owners` alone",
+                )
+        return names
+
+    def _owners(self, table: Table, inherited: str | None) -> str | None:
+        if not table.has("owners"):
+            return inherited
+        if table.is_false("owners"):
+            return None
+        name = table.text("owners")
+        if name is None:
+            return None
+        mails = [
+            one for one, channel in self._channels.items() if channel.kind in {"email", UNKNOWN}
+        ]
+        if name not in self._channels:
+            table.fault("owners", self._undefined(name, mails))
+        elif name not in mails:
+            table.fault("owners", f"is {shown(name)}, which is no e-mail channel")
+        return name
+
+    def _undefined(self, name: str, names: Iterable[str]) -> str:
+        return f"names a channel that isn't defined, {shown(name)}: {meant(name, names)}"
+
+
+def quiet_hours(table: Table | None) -> QuietHours | None:
+    """The hours in which only what is at 100 % is sent."""
+    if table is None:
+        return None
+    begins, ends = _time(table, "from"), _time(table, "to")
+    zone = table.text("zone")
+    if begins is not None and begins == ends:
+        table.fault("to", "is the same time as `from`: the quiet hours would have no end")
+    if zone is not None:
+        _check_zone(table, zone)
+    table.finish()
+    return None if begins is None or ends is None else QuietHours(begins, ends, zone)
+
+
+def _time(table: Table, key: str) -> time | None:
+    text = table.text(key, needed='a time such as "22:00"')
+    if text is None:
+        return None
+    if len(text) == TIME_LETTERS and text.isascii() and text[2] == ":":
+        with suppress(ValueError):
+            return time.fromisoformat(text)
+    table.fault(key, f'is {shown(text)}: a time from "00:00" to "23:59" is needed')
+    return None
+
+
+def _check_zone(table: Table, zone: str) -> None:
+    from worker.periods import load_zone
+
+    if zone not in _ODD_ZONES:
+        with suppress(ValueError):
+            load_zone(zone)
+            return
+    from zoneinfo import available_timezones
+
+    folded = {name.lower(): name for name in available_timezones()}
+    near = folded.get(zone.lower())
+    cure = f"did you mean {near}?" if near else meant(zone, sorted(folded.values()))
+    if not cure.startswith("did"):
+        cure = "one such as Asia/Shanghai is needed"
+    table.fault("zone", f"is {shown(zone)}, which is no time zone: {cure}")
+
+
+def _known(table: Table, key: str, words: Iterable[str], choices: Sequence[str]) -> None:
+    for word in words:
+        if word not in choices:
+            table.fault(key, f"is {shown(word)}, which there is not: {meant(word, choices)}")
+
+
+def _covers(earlier: RouteRule, later: RouteRule) -> bool:
+    """Whether whatever the later one matches has been taken by the earlier one."""
+    return all(
+        not wide or (narrow and set(narrow) <= set(wide))
+        for wide, narrow in zip(earlier.conditions.values(), later.conditions.values(), strict=True)
+    )

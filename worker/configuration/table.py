@@ -1,0 +1,265 @@
+"""Reads one table of the configuration key by key, and collects what is wrong with it.
+
+A fault is a sentence that begins with its key: what is wrong, and what would be right. Values
+show in it only where they can't be secrets. The key is followed by a verb and never by a
+colon, which would make the rest of the line look like a secret to the redaction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from worker.configuration.references import BrokenReferenceError, resolved
+from worker.untrusted import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+TEXT_MAX_LETTERS: Final = 1_000
+SHOWN_LETTERS: Final = 60
+REFERENCE: Final = 'one such as { env = "NAME" } or { file = "/run/secrets/name" }'
+_TYPES: Final = {bool: "true or false", int: "a number", float: "a number", str: "a text"} | {
+    list: "a list",
+    dict: "a table",
+}
+
+
+class Source:
+    """Where values come from, and the faults found in all of its tables.
+
+    `folder` is what relative paths are relative to. `literal_secrets`: a secret is the
+    value itself, not a reference to it.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], folder: Path, *, literal_secrets: bool = False
+    ) -> None:
+        self.environ = environ
+        self.folder = folder
+        self.literal_secrets = literal_secrets
+        self.secret_variables: set[str] = set()
+        self.faults: list[str] = []
+
+
+class Table:
+    """One table. Each reading method returns None after a fault; the faults tell of it."""
+
+    def __init__(
+        self,
+        raw: Mapping[str, Any],
+        source: Source,
+        name_of: Callable[[str], str],
+    ) -> None:
+        self._raw = raw
+        self._source = source
+        self._name_of = name_of
+        self._known: dict[str, None] = {}
+
+    def fault(self, key: str, statement: str) -> None:
+        """Note what is wrong with a key of this table."""
+        self._source.faults.append(f"{self._name_of(key)} {statement}")
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there at all; it counts as known from now on."""
+        self._known[key] = None
+        return key in self._raw
+
+    def text(self, key: str, *, needed: str | None = None) -> str | None:
+        """A text; `needed` says what to write where it is missing, None: it may be."""
+        return self._text(key, self._value(key, needed), needed)
+
+    def choice(self, key: str, choices: Iterable[str], default: str) -> str:
+        """One of the words; the default after a fault, too."""
+        value = self.text(key)
+        if value is None:
+            return default
+        if value not in choices:
+            self.fault(key, f"{shown(value)} is not known: {meant(value, choices)}")
+            return default
+        return value
+
+    def number(self, key: str, low: int, high: int) -> int | None:
+        """A whole number within the bounds."""
+        value = self._value(key, None)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.fault(key, f"is {type_of(value)}: a number is needed, without quotes")
+        elif not low <= value <= high:
+            self.fault(key, f"is out of bounds: {low} to {high}")
+        else:
+            return value
+        return None
+
+    def flag(self, key: str) -> bool:
+        """Whether it is true; false where it is missing."""
+        value = self._value(key, None)
+        if value is not None and not isinstance(value, bool):
+            self.fault(key, f"is {type_of(value)}: true or false is needed, without quotes")
+        return value is True
+
+    def is_false(self, key: str) -> bool:
+        """Whether the key says false, and is no text."""
+        return self._raw.get(key) is False
+
+    def texts(
+        self, key: str, *, needed: str | None = None, example: str, names: bool = False
+    ) -> tuple[str, ...] | None:
+        """A list of texts, none twice.
+
+        `names`: they are somebody else's, of any letters, and one stands for a list of it.
+        """
+        value = self._value(key, needed)
+        if value is None:
+            return None
+        if names and isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list):
+            self.fault(key, f"is {type_of(value)}: a list is needed, such as {example}")
+            return None
+        if not value:
+            self.fault(key, f"is an empty list: name at least one, or leave {key} out")
+            return None
+        found: list[str] = []
+        for place, one in enumerate(value, start=1):
+            text = self._text(f"{key}[{place}]", one, None, any_letters=names)
+            if text is not None and text in found:
+                self.fault(f"{key}[{place}]", "stands there a second time: leave it out")
+            elif text is not None:
+                found.append(text)
+        return tuple(found) if len(found) == len(value) else None
+
+    def secret(self, key: str, *, needed: bool = False, literal: bool = False) -> str | None:
+        """A value that is kept elsewhere, followed to it; `literal`: it may stand here, too."""
+        if self._source.literal_secrets:
+            return self.text(key, needed="set it" if needed else None)
+        value = self._value(key, f"name where it is kept, {REFERENCE}" if needed else None)
+        if value is None:
+            return None
+        if isinstance(value, dict):
+            if isinstance(value.get("env"), str):
+                self._source.secret_variables.add(value["env"])
+            try:
+                return resolved(value, self._source.environ, self._source.folder)
+            except BrokenReferenceError as error:
+                self.fault(key, str(error))
+            return None
+        if not isinstance(value, str):
+            self.fault(key, f"is {type_of(value)}: a reference is needed, {REFERENCE}")
+        elif literal:
+            return self._text(key, value, REFERENCE)
+        else:
+            self.fault(
+                key,
+                "stands there itself: a secret is kept out of the file, name where it is kept, "
+                f"{REFERENCE}",
+            )
+        return None
+
+    def path(self, key: str) -> str | None:
+        """The path of a file that can be read; a relative one begins at the file's folder."""
+        value = self.text(key)
+        if value is None:
+            return None
+        path = self._source.folder / value
+        try:
+            with path.open("rb"):
+                return str(path)
+        except OSError as error:
+            self.fault(key, f"names a file that can't be read: {error.strerror}")
+        return None
+
+    def table(self, key: str) -> Table | None:
+        """A table inside this one."""
+        value = self._value(key, None)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self.fault(key, f"is {type_of(value)}: a table is needed, [{self._name_of(key)}]")
+            return None
+        return Table(value, self._source, lambda inner: f"{self._name_of(key)}.{bare(inner)}")
+
+    def tables(self, key: str) -> list[Table]:
+        """The tables of a list of tables, counted from 1."""
+        value = self._value(key, None)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            self.fault(key, f"is {type_of(value)}: write each as [[{self._name_of(key)}]]")
+            return []
+
+        def name_of(place: int) -> Callable[[str], str]:
+            return lambda inner: f"{self._name_of(key)}[{place}].{bare(inner)}"
+
+        return [
+            Table(one, self._source, name_of(place)) for place, one in enumerate(value, start=1)
+        ]
+
+    def names(self) -> list[str]:
+        """Every key that is there, in the file's order; all count as known."""
+        self._known |= dict.fromkeys(self._raw)
+        return list(self._raw)
+
+    def finish(self) -> None:
+        """Refuse the keys that nobody asked for."""
+        for key in self._raw:
+            if key not in self._known:
+                self.fault(key, f"is not known here: {meant(key, self._known)}")
+
+    def _value(self, key: str, needed: str | None) -> Any:  # noqa: ANN401  whatever the file holds
+        self._known[key] = None
+        if key not in self._raw and needed is not None:
+            self.fault(key, f"is missing: {needed}")
+        return self._raw.get(key)
+
+    def _text(
+        self, key: str, value: object, needed: str | None, *, any_letters: bool = False
+    ) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            self.fault(key, f"is {type_of(value)}: a text is needed, in quotes")
+        elif not value.strip():
+            self.fault(key, f"is empty: {needed or 'leave it out, or fill it in'}")
+        elif "\0" in value or not (any_letters or value.isprintable()):
+            self.fault(key, "holds a control character or line break: write one plain line")
+        elif value != value.strip() and not any_letters:
+            self.fault(key, "has a space at an end: leave it out")
+        elif len(value) > TEXT_MAX_LETTERS:
+            self.fault(key, f"is longer than {TEXT_MAX_LETTERS} letters")
+        else:
+            return value
+        return None
+
+
+def type_of(value: object) -> str:
+    """The type in the words of TOML."""
+    return _TYPES.get(type(value), "a date or time")
+
+
+def shown(text: str) -> str:
+    """A value that is no secret, safe on one line and not too long."""
+    text = visible(text)
+    return repr(text if len(text) <= SHOWN_LETTERS else text[:SHOWN_LETTERS] + "…")
+
+
+def bare(key: str) -> str:
+    """A key as TOML would write it, safe on one line."""
+    plain = key.isascii() and key.replace("-", "x").replace("_", "x").isalnum()
+    # a place in a list is ours
+    name, bracket, _ = key.partition("[")
+    if plain or (bracket and key.endswith("]") and name.isidentifier()):
+        return key
+    return f'"{visible(key[:SHOWN_LETTERS])}"'
+
+
+def meant(wrong: str, right: Iterable[str]) -> str:
+    """What to write instead: the nearest, else all there are."""
+    import difflib
+
+    words = list(right)
+    near = difflib.get_close_matches(wrong, words, n=2)
+    if near:
+        return f"did you mean {' or '.join(map(visible, near))}?"
+    return f"there is {', '.join(map(visible, words))}" if words else "leave it out"
