@@ -2,8 +2,9 @@
 
 A template is `templates/<kind>/<family>.<language>.<part>.j2`; its part says how
 untrusted text is made safe there (`txt` for chats, `term` for terminals, `title` and `md`
-for cards). Every value that a template shows goes through that, unless one of our own
-filters made it. An unknown variable is an error, never an empty space.
+for cards, `html` for mails), but for families with ways of their own. Every value that a
+template shows goes through that, unless one of our own filters made it. An unknown
+variable is an error, never an empty space.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ _ESCAPES: Final[Mapping[str, Callable[[str], str]]] = {
     "term": untrusted.for_terminal,
     "title": untrusted.for_card_title,
     "md": untrusted.for_card_markdown,
+    "html": untrusted.for_html,
+}
+# A mail's text pings nobody, and its addresses are to be copied; Apprise's titles go to chats.
+_FAMILY_ESCAPES: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
+    ("email", "txt"): untrusted.visible,
+    ("email", "title"): untrusted.for_mail_subject,
+    ("apprise", "title"): untrusted.for_chat_text,
 }
 
 
@@ -54,7 +62,7 @@ class Renderer:
 
     def __init__(self, assets: Assets) -> None:
         self._assets = assets
-        self._environments: dict[str, Environment] = {}
+        self._environments: dict[Callable[[str], str], Environment] = {}
 
     def render(self, message: OutboxMessage, family: str, part: str) -> str:
         """One part of a message in its language, without white space at the ends.
@@ -62,7 +70,8 @@ class Renderer:
         Raises RenderingError, with the template's name but no value out of the facts.
         """
         name = f"{message.kind}/{family}.{_language(message)}.{part}.j2"
-        return self._rendered(name, part, lambda: {"alert": alert_view(message.facts)})
+        escape = _escape(family, part)
+        return self._rendered(name, escape, lambda: {"alert": alert_view(message.facts)})
 
     def render_digest(self, messages: Sequence[OutboxMessage], family: str, part: str) -> str:
         """One part of a digest, in the language of the first message. Raises RenderingError.
@@ -71,39 +80,42 @@ class Renderer:
         """
         name = f"digest/{family}.{_language(messages[0])}.{part}.j2"
         counts = Counter(message.severity for message in messages)
+        lines = [self.render_line(message, part, family) for message in messages]
         view = {
             "count": len(messages),
             "severities": [(one, counts[one]) for one in SEVERITIES if counts[one]],
-            "lines": [self.render_line(message, part) for message in messages],
+            "lines": lines,
+            "told": [(one.severity, line) for one, line in zip(messages, lines, strict=True)],
         }
-        return self._rendered(name, part, lambda: view)
+        return self._rendered(name, _escape(family, part), lambda: view)
 
-    def render_line(self, message: OutboxMessage, part: str) -> Trusted:
+    def render_line(self, message: OutboxMessage, part: str, family: str = "") -> Trusted:
         """The message in one line, escaped for this part; never raises for its facts."""
+        escape = _escape(family, part)
         language = _language(message)
         name = f"{message.kind}/line.{language}.j2"
         try:
-            line = self._rendered(name, part, lambda: {"alert": alert_view(message.facts)})
+            line = self._rendered(name, escape, lambda: {"alert": alert_view(message.facts)})
         except RenderingError:
             view = {"kind": message.kind, "message_id": message.message_id}
-            line = self._rendered(f"digest/unshown.{language}.j2", part, lambda: view)
+            line = self._rendered(f"digest/unshown.{language}.j2", escape, lambda: view)
         return Trusted(line)
 
-    def _rendered(self, name: str, part: str, view: Callable[[], dict[str, Any]]) -> str:
+    def _rendered(
+        self, name: str, escape: Callable[[str], str], view: Callable[[], dict[str, Any]]
+    ) -> str:
         from jinja2 import TemplateError
 
         try:
-            return self._environment(part).get_template(name).render(view()).strip()
+            return self._environment(escape).get_template(name).render(view()).strip()
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise RenderingError(f"{name} failed: {type(error).__name__}") from error
         except AssetMissingError as error:
             raise RenderingError(str(error)) from error
 
-    def _environment(self, part: str) -> Environment:
-        if part not in self._environments:
+    def _environment(self, escape: Callable[[str], str]) -> Environment:
+        if escape not in self._environments:
             from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-            escape = _ESCAPES[part]
 
             def shown(value: object) -> object:
                 if isinstance(value, Trusted) or not isinstance(value, str):
@@ -119,8 +131,12 @@ class Renderer:
                 autoescape=False,  # noqa: S701  finalize escapes for the channel, not for HTML
             )
             environment.filters |= {"list_names": _joiner(escape), "shell": _argument}
-            self._environments[part] = environment
-        return self._environments[part]
+            self._environments[escape] = environment
+        return self._environments[escape]
+
+
+def _escape(family: str, part: str) -> Callable[[str], str]:
+    return _FAMILY_ESCAPES.get((family, part)) or _ESCAPES[part]
 
 
 def _language(message: OutboxMessage) -> str:
@@ -163,6 +179,7 @@ def alert_view(facts: str) -> dict[str, Any]:
         for one in view["top_apps"] or []
     ]
     view.setdefault("undelivered", None)
+    view["decided"] = _moment(view["decided_at"], zone) if "decided_at" in view else None
     return view
 
 

@@ -6,6 +6,7 @@ can't ping a group, break a card, forge a line, or vanish. Pure.
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 
@@ -60,6 +61,16 @@ def for_card_title(text: str) -> str:
 def for_card_markdown(text: str) -> str:
     """For a card's markdown: Feishu's entity escapes."""
     return visible(text).translate(_CARD_ENTITIES)
+
+
+def for_html(text: str) -> str:
+    """For an e-mail's HTML, between tags or in a quoted attribute."""
+    return html.escape(visible(text), quote=True)
+
+
+def for_mail_subject(text: str) -> str:
+    """For a header: one line, and nothing that is read as an encoded word of its own."""
+    return visible(text).replace("=?", "\uff1d?")
 
 
 def _seen(text: str, place: int) -> str:
