@@ -63,13 +63,22 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog=PROGRAM)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
-        command.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
-        )
-        command.add_argument(CONFIG_OPTION, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         if chosen in {None, name}:
             _module(name).add_arguments(command)
+            _add_global_arguments(command)
     return parser
+
+
+def _add_global_arguments(parser: argparse.ArgumentParser) -> None:
+    """They may stand behind the command, and behind its own commands, too."""
+    parser.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
+    parser.add_argument(CONFIG_OPTION, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    for action in parser._actions:  # noqa: SLF001  argparse tells of them in no other way
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for inner in action.choices.values():
+                _add_global_arguments(inner)
 
 
 def run(argv: Sequence[str]) -> int:

@@ -262,4 +262,4 @@ def meant(wrong: str, right: Iterable[str]) -> str:
     near = difflib.get_close_matches(wrong, words, n=2)
     if near:
         return f"did you mean {' or '.join(map(visible, near))}?"
-    return f"there is {', '.join(map(visible, words))}" if words else "leave it out"
+    return f"choose one of {', '.join(map(visible, words))}" if words else "leave it out"
