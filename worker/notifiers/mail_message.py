@@ -1,0 +1,63 @@
+"""An alert as an e-mail: headers, a text part and an HTML part. Pure.
+
+Every part travels in seven bits, so that any server takes it as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+# Gmail cuts off what is over some 100 KB.
+HTML_MAX_BYTES: Final = 80_000
+SENDER_NAME: Final = "quota-worker"
+_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class Mail(NamedTuple):
+    """What the templates made of one message or digest."""
+
+    subject: str
+    text: str
+    html: str
+
+
+class Envelope(NamedTuple):
+    """From whom to whom; `domain` is the Message-ID's right side. All judged before."""
+
+    sender: str
+    recipient: str
+    domain: str
+
+
+def mail_bytes(mail: Mail, envelope: Envelope, dedupe_key: str, at: datetime) -> bytes:
+    """The whole message with CRLF line ends; its Message-ID is the same at each attempt.
+
+    An HTML part that is too large is left out: the text says everything, too.
+    """
+    from email.headerregistry import Address
+    from email.message import EmailMessage
+    from email.policy import SMTP
+    from email.utils import format_datetime
+
+    message = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
+    message["From"] = Address(SENDER_NAME, addr_spec=envelope.sender)
+    message["To"] = Address(addr_spec=envelope.recipient)
+    message["Subject"] = " ".join(mail.subject.splitlines())
+    message["Date"] = format_datetime(at)
+    message["Message-ID"] = f"<{_NOT_IN_AN_ID.sub('-', dedupe_key)}@{envelope.domain}>"
+    # nobody's holiday notice answers it
+    message["Auto-Submitted"] = "auto-generated"
+    message["X-Auto-Response-Suppress"] = "All"
+    message.set_content(mail.text)
+    if html_fits(mail.html):
+        message.add_alternative(mail.html, subtype="html")
+    return message.as_bytes()
+
+
+def html_fits(html: str) -> bool:
+    """Whether no reader's program cuts it short."""
+    return len(html.encode()) <= HTML_MAX_BYTES
