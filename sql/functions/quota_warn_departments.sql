@@ -8,6 +8,8 @@ RETURNS TABLE (subject text, environment text, dimension text, used numeric, hel
                pcts int[], severities text[], refused_at timestamptz)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
+-- whatever its caller has set: by the keys
+SET enable_nestloop = on
 AS $$
     WITH refused AS MATERIALIZED (
         SELECT l.department_id, l.environment, max(r.last_at) AS refused_at

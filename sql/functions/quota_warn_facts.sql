@@ -132,7 +132,10 @@ AS $$
      CROSS JOIN quota_settings g
       JOIN listed i ON i.message_key = m.message_key
       LEFT JOIN tier t ON t.message_key = m.message_key
-      LEFT JOIN tenant_limits l ON m.subject_kind = 'tenant' AND l.tenant_id = m.subject
+      -- by the key: a join would read every tenant's limits
+      LEFT JOIN LATERAL (
+        SELECT l.department_id, l.enforce, l.locale FROM tenant_limits l
+         WHERE m.subject_kind = 'tenant' AND l.tenant_id = m.subject OFFSET 0) l ON true
       LEFT JOIN departments d ON d.department_id = CASE m.subject_kind WHEN 'tenant' THEN l.department_id ELSE m.subject END
       LEFT JOIN department_budgets b ON m.subject_kind = 'department' AND b.department_id = m.subject
            AND b.environment = m.environment

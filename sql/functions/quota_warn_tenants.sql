@@ -7,6 +7,8 @@ RETURNS TABLE (subject text, environment text, dimension text, used numeric, hel
                pcts int[], severities text[], refused_at timestamptz)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
+-- whatever its caller has set: by the keys
+SET enable_nestloop = on
 AS $$
     SELECT l.tenant_id, l.environment, d.dimension, d.used, d.held, d.cap,
            ARRAY[l.soft_warn_pct, 100], ARRAY['warning', 'exhausted'],

@@ -31,8 +31,7 @@ AS $$
         SELECT 'tenant' AS subject_kind, p.kind AS period_kind, p.start AS period_start, p.past, s.*
           FROM periods p
          CROSS JOIN LATERAL quota_warn_tenants(
-                    CASE WHEN p_moved IS NULL THEN ARRAY(SELECT c FROM quota_warn_candidates(p.kind, p.start) c)
-                         ELSE p_moved END, p.kind, p.start) s
+                    ARRAY(SELECT c FROM quota_warn_candidates(p.kind, p.start, p_moved) c), p.kind, p.start) s
         UNION ALL
         SELECT 'department', p.kind, p.start, p.past, s.*
           FROM periods p

@@ -49,6 +49,7 @@ CREATE INDEX quota_warn_log_exhausted ON quota_warn_log (period_start)
 
 -- Functions whose parameters or results changed; the files in sql/functions make them anew.
 DROP FUNCTION IF EXISTS quota_soft_warn(timestamptz, text[], int);
+DROP FUNCTION IF EXISTS quota_warn_candidates(text, date);
 DROP FUNCTION IF EXISTS quota_warn_facts(text[], timestamptz);
 DROP FUNCTION IF EXISTS quota_outbox_claim(text, text[], int, int, timestamptz);
 DROP FUNCTION IF EXISTS quota_outbox_finish(bigint, uuid, timestamptz);
