@@ -133,7 +133,6 @@ def message(facts: dict[str, Any] | None = None, **changes: Any) -> OutboxMessag
     facts = facts or tenant_facts()
     values: dict[str, Any] = {
         "message_id": 1,
-        "lease_token": "0b4ae4bb-6d0f-4d8a-9a51-2a7e0f0c0001",
         "kind": f"{facts['subject_kind']}-warn",
         "channel": "console",
         "severity": facts["severity"],

@@ -1,0 +1,99 @@
+"""What holds for every channel over HTTP, with a server on loopback on the other side."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from contract.samples import message
+from contract.servers_http import DROP
+from worker.errors import ConfigurationError
+from worker.models import FailureCause
+from worker.notifiers.http import check_url
+
+if TYPE_CHECKING:
+    from contract.sides import HttpSide
+
+RETRIED: list[tuple[int, Any, FailureCause]] = [
+    (429, b"slow down", FailureCause.RATE_LIMITED),
+    (500, b"", FailureCause.SERVER_ERROR),
+    (502, b"<html>bad gateway</html>", FailureCause.SERVER_ERROR),
+    (503, {"code": 0}, FailureCause.SERVER_ERROR),
+    (504, b"x" * 10_000_000, FailureCause.SERVER_ERROR),
+    # it was taken, perhaps
+    (*DROP, FailureCause.UNKNOWN_ANSWER),
+]
+
+
+async def test_retried_under_the_same_id_until_it_is_taken(
+    http_side: HttpSide, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server = http_side.server
+    server.answers = [(status, body) for status, body, _ in RETRIED] + server.answers
+    shown = ""
+    for _, _, cause in RETRIED:
+        answer = await http_side.notifier.send(message(), 10)
+        assert (answer.delivered, answer.cause, answer.retryable) == (False, cause, True)
+        shown += answer.detail
+    assert (await http_side.notifier.send(message(), 10)).delivered
+    assert len(server.requests) == len(RETRIED) + 1
+    bodies = {str(request.get("uuid") or request.get("id")) for request in server.requests}
+    assert bodies in ({"qw-0123456789abcdef"}, {"None"})
+    if bodies == {"None"}:
+        ids = {headers["x-quota-worker-message-id"] for headers in server.headers}
+        assert ids == {"qw-0123456789abcdef"}
+    # the libraries log each request's address where they may
+    for secret in http_side.secrets:
+        assert secret not in shown + caplog.text
+
+
+async def test_a_redirect_is_not_followed(http_side: HttpSide) -> None:
+    server = http_side.server
+    server.more_headers = f"Location: {server.url}\r\n"
+    server.answers = [(307, {}), server.answers[0]]
+    answer = await http_side.notifier.send(message(), 10)
+    assert not answer.delivered
+    assert len(server.requests) == 1
+
+
+async def test_packed_answers_are_not_asked_for(http_side: HttpSide) -> None:
+    assert (await http_side.notifier.send(message(), 10)).delivered
+    assert {one["accept-encoding"] for one in http_side.server.headers} == {"identity"}
+
+
+async def test_a_closed_notifier_opens_again(http_side: HttpSide) -> None:
+    for number in range(2):
+        sent = message(dedupe_key=f"qw-{number}")
+        assert (await http_side.notifier.send(sent, 10)).delivered
+        await http_side.notifier.close()
+        await http_side.notifier.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://hooks.example/t0ken", "use https"),
+        ("http://127.0.0.1.evil.example/t0ken", "use https"),
+        ("ftp://hooks.example/t0ken", "no https address"),
+        ("t0ken", "no https address"),
+        ("https://", "no https address"),
+        ("https://[::1/t0ken", "no web address"),
+        ("https://host:t0ken/", "no web address"),
+        ("https://hooks.example/t0ken\n", "line break"),
+        ("https://hooks.example/t0 ken", "space"),
+    ],
+)
+def test_an_unsafe_address_is_refused_without_showing_it(url: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as refused:
+        check_url(url, "channels.ops.url")
+    assert "t0ken" not in str(refused.value)
+    assert str(refused.value).startswith("channels.ops.url ")
+
+
+def test_plain_http_stays_on_this_machine() -> None:
+    assert not check_url("https://relay.example/hook/t0ken", "x")
+    for host in ("127.0.0.1:80", "localhost", "[::1]:8080", "127.8.0.1"):
+        assert check_url(f"http://{host}/hook", "x")
