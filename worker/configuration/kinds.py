@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from worker.configuration.addresses import email_fault, host_fault, is_loopback, url_fault
+from worker.configuration.table import KEEP_OUT
 from worker.settings import ChannelSettings
 
 if TYPE_CHECKING:
@@ -86,7 +87,10 @@ def _email(table: Table) -> dict[str, Any]:
 
 
 def _recipients(table: Table) -> tuple[str, ...]:
-    addresses = table.texts("to", example='["ops@example.com"]') or ()
+    addresses = table.texts("to", example='["ops@example.com"]')
+    if addresses is None:
+        # what could not be read is somebody all the same to the routes that are read next
+        return ("",) if table.has("to") else ()
     folded: set[str] = set()
     for place, address in enumerate(addresses, start=1):
         fault = email_fault(address)
@@ -104,8 +108,10 @@ def _webhook(table: Table) -> dict[str, Any]:
         table.fault(
             "secret", "leads to no signing key, which is whsec_ and base64 of 24 to 64 bytes"
         )
-    url = table.secret("url", needed=True, literal=True)
-    return {"url": _url(table, url, may_hold_login=True), "secret": secret}
+    url = _url(table, table.secret("url", needed=True, literal=True), may_hold_login=True)
+    if url is not None and table.is_text("url") and "@" in url.partition("://")[2].split("/")[0]:
+        table.fault("url", f"holds a login before the host's name: {KEEP_OUT}")
+    return {"url": url, "secret": secret}
 
 
 def _is_signing_key(word: str) -> bool:

@@ -162,13 +162,13 @@ def _check_zone(table: Table, zone: str) -> None:
         with suppress(ValueError):
             load_zone(zone)
             return
+    from difflib import get_close_matches
     from zoneinfo import available_timezones
 
-    folded = {name.lower(): name for name in available_timezones()}
-    near = folded.get(zone.lower())
-    cure = f"did you mean {near}?" if near else meant(zone, sorted(folded.values()))
-    if not cure.startswith("did"):
-        cure = "one such as Asia/Shanghai is needed"
+    zones = sorted(available_timezones() - _ODD_ZONES)
+    near = [name for name in zones if name.lower() == zone.lower()]
+    near = near or get_close_matches(zone, zones, n=1)
+    cure = f"did you mean {near[0]}?" if near else "one such as Asia/Shanghai is needed"
     table.fault("zone", f"is {shown(zone)}, which is no time zone: {cure}")
 
 

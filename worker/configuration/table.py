@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TEXT_MAX_LETTERS: Final = 1_000
 SHOWN_LETTERS: Final = 60
 REFERENCE: Final = 'one such as { env = "NAME" } or { file = "/run/secrets/name" }'
+KEEP_OUT: Final = f"a secret is kept out of the file, name where it is kept, {REFERENCE}"
 _TYPES: Final = {bool: "true or false", int: "a number", float: "a number", str: "a text"} | {
     list: "a list",
     dict: "a table",
@@ -103,6 +104,10 @@ class Table:
         """Whether the key says false, and is no text."""
         return self._raw.get(key) is False
 
+    def is_text(self, key: str) -> bool:
+        """Whether the value stands there itself, as a text."""
+        return isinstance(self._raw.get(key), str)
+
     def texts(
         self, key: str, *, needed: str | None = None, example: str, names: bool = False
     ) -> tuple[str, ...] | None:
@@ -152,8 +157,7 @@ class Table:
         else:
             self.fault(
                 key,
-                "stands there itself: a secret is kept out of the file, name where it is kept, "
-                f"{REFERENCE}",
+                f"stands there itself: {KEEP_OUT}",
             )
         return None
 
@@ -260,6 +264,8 @@ def meant(wrong: str, right: Iterable[str]) -> str:
 
     words = list(right)
     near = difflib.get_close_matches(wrong, words, n=2)
+    # a part of a word is as good a guess as a typing error
+    near = near or [word for word in words if wrong and wrong in word][:2]
     if near:
         return f"did you mean {' or '.join(map(visible, near))}?"
     return f"choose one of {', '.join(map(visible, words))}" if words else "leave it out"
