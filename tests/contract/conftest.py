@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contract.servers import FeishuServer, ImBot
+from contract.servers_mail import Certificates
 from contract.sides import HTTP_SIDES, SECRET, SIDES, HttpSide, Side
+from contract.sides_mail import MORE_SIDES
 from worker.assets import Assets
 from worker.rendering import Renderer
 
@@ -36,12 +38,17 @@ def imbot(tmp_path: Path) -> ImBot:
     return ImBot(tmp_path)
 
 
-@pytest.fixture(params=list(SIDES))
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(params=[*SIDES, *MORE_SIDES])
 async def side(
     request: pytest.FixtureRequest, renderer: Renderer, tmp_path: Path
 ) -> AsyncIterator[Side]:
     """Every channel in turn."""
-    one = SIDES[request.param](renderer, tmp_path)
+    one = {**SIDES, **MORE_SIDES}[request.param](renderer, tmp_path)
     await one.start()
     yield one
     await one.stop()
