@@ -71,7 +71,7 @@ def _bare(line: str) -> str:
     grey = re.fullmatch("<font color='grey'>(.*)</font>", line)
     if grey:
         return grey[1]
-    return re.sub(r"^\*\*([^*&<]+)\*\*(?=: |:|:$)", r"\1", line)
+    return re.sub(r"^\*\*([^*&<]+)\*\*(?=[:\uff1a])", r"\1", line)
 
 
 def shown_text(card: dict[str, Any]) -> str:

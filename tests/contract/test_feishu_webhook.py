@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from contract.conftest import SECRET
-from contract.samples import department_facts, message, tenant_facts
+from contract.samples import department_facts, dimension, message, tenant_facts
 from worker.errors import ConfigurationError
 from worker.models import Digest, FailureCause
 from worker.notifiers.feishu_card import sign
@@ -205,21 +205,24 @@ async def test_nothing_is_left_out_of_a_long_message(
 
 
 async def test_a_card_is_laid_out(bot: FeishuWebhookNotifier, feishu: FeishuServer) -> None:
-    for locale in ("en", "zh-CN"):
-        assert (await bot.send(message(department_facts(), locale=locale), 10)).delivered
-    for request, label, title in zip(
-        feishu.requests, ("callers", "调用方"), ("top apps of the last 24 hours", None), strict=True
-    ):
-        elements = request["card"]["body"]["elements"]
+    refused = dimension(threshold=100, refused_at="2026-11-30T09:59:00+00:00")
+    facts = department_facts(dimensions=[refused], severity="exhausted")
+    labels = {
+        "en": ("completions, day", "callers", "top apps of the last 24 hours"),
+        "zh-CN": ("当日请求数", "调用方", "近 24 小时用量前列的应用"),
+    }
+    for locale, expected in labels.items():
+        assert (await bot.send(message(facts, locale=locale), 10)).delivered
+        elements = feishu.requests[-1]["card"]["body"]["elements"]
         assert [one["tag"] for one in elements[-2:]] == ["hr", "markdown"]
         assert elements[-1]["text_size"] == "notation"
         assert elements[-1]["content"].startswith("<font color='grey'>")
         contents = [one["content"] for one in elements if one["tag"] == "markdown"]
-        assert any(one.startswith(f"**{label}**") for one in contents)
-        # the apps are one list, with its heading before it
-        (place,) = [place for place, one in enumerate(contents) if one.startswith("1. ")]
-        assert contents[place].count("\n") == 1
-        assert title is None or contents[place - 1] == f"**{title}**:"
+        # a time in a line makes no label of what is before it
+        found = [label for one in contents for label in re.findall(r"\*\*(.*?)\*\*", one)]
+        assert found == list(expected)
+        # the apps are one list
+        assert [one.count("\n") for one in contents if one.startswith("1. ")] == [1]
 
 
 async def test_a_digest_names_everybody_in_one_card_of_the_worst_colour(

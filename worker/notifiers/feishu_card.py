@@ -31,8 +31,9 @@ _COLOURS: Final = {
     "warning": "yellow",
     "available": "green",
 }
-# A line's label. Names can't make one: in card markdown their colons are entities.
-_LABEL: Final = re.compile(r"[^::&*<]{1,60}(?=: |:|:$)")
+# A line's label, before a colon of either width that is none of a time's. Names can't make
+# one: in card markdown their colons are entities.
+_LABEL: Final = re.compile(r"[^:\uff1a&*<]{0,59}[^:\uff1a&*<\d\s](?=[:\uff1a])")
 _ITEM: Final = re.compile(r"\d{1,6}\. ", re.ASCII)
 _GREY: Final = ("<font color='grey'>", "</font>")
 
