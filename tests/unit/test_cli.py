@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from worker import cli
 from worker.commands import COMMANDS
 from worker.errors import ConfigurationError
 from worker.postgres.embedded import EmbeddedServer
@@ -206,6 +207,13 @@ def test_the_common_path_imports_nothing_heavy() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert HEAVY.isdisjoint(json.loads(done.stdout))
+
+
+def test_a_configuration_file_may_be_named_like_a_command() -> None:
+    words = ["--config", "status", "channel", "list", "--config", "tick"]
+    assert cli._chosen(words) == "channel"
+    args = cli.build_parser("channel").parse_args(words)
+    assert (args.command, args.action, args.config) == ("channel", "list", "tick")
 
 
 class TestSettings:
