@@ -1,0 +1,193 @@
+"""The shape of a message's facts, to name what is wrong with those that somebody wrote by hand.
+
+What quota_warn_facts makes is right by itself; a template only says that it failed. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from worker.periods import load_zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+MAX_SUGGESTIONS: Final = 1
+SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning")
+
+
+def facts_faults(facts: object) -> list[str]:
+    """What is wrong with an alert's facts, each with its place: ``dimensions[0].used: …``."""
+    return list(_object_faults(facts, "", _ALERT))
+
+
+class _Fact:
+    """One fact: what is right, in words and as a check; and whether it may be left out."""
+
+    def __init__(
+        self,
+        wanted: str,
+        check: Callable[[Any], bool],
+        *,
+        or_null: bool = False,
+        may_lack: bool = False,
+        inner: Mapping[str, _Fact] | None = None,
+    ) -> None:
+        self.wanted = wanted + (" or null" if or_null else "")
+        self.check = check
+        self.or_null = or_null
+        self.may_lack = may_lack
+        self.inner = inner
+
+
+def _object_faults(value: object, place: str, shape: Mapping[str, _Fact]) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{place or 'the facts'}: an object is wanted"
+        return
+    for key in value:
+        if key not in shape:
+            yield f"{_inside(place, key)}: no such fact{_meant(key, shape)}"
+    for key, fact in shape.items():
+        where = _inside(place, key)
+        if key in value:
+            yield from _fact_faults(value[key], where, fact)
+        elif not fact.may_lack:
+            yield f"{where}: missing, {fact.wanted} is wanted"
+
+
+def _fact_faults(value: object, place: str, fact: _Fact) -> Iterator[str]:
+    if value is None and fact.or_null:
+        return
+    if not fact.check(value):
+        yield f"{place}: {fact.wanted} is wanted"
+    elif fact.inner is not None and isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _object_faults(one, f"{place}[{number}]", fact.inner)
+    elif fact.inner is not None:
+        yield from _object_faults(value, place, fact.inner)
+
+
+def _inside(place: str, key: object) -> str:
+    from worker.untrusted import for_terminal
+
+    name = for_terminal(str(key))
+    return f"{place}.{name}" if place else name
+
+
+def _meant(key: object, shape: Mapping[str, _Fact]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(str(key), shape, n=MAX_SUGGESTIONS)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _is_number(value: object) -> bool:
+    return (
+        isinstance(value, (int, float, Decimal))
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    )
+
+
+def _is_whole(value: object) -> bool:
+    return _is_number(value) and value == int(value)  # type: ignore[call-overload]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _is_moment(value: object) -> bool:
+    try:
+        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _is_day(value: object) -> bool:
+    try:
+        return isinstance(value, str) and datetime.strptime(value, "%Y-%m-%d") is not None  # noqa: DTZ007
+    except ValueError:
+        return False
+
+
+def _is_zone(value: object) -> bool:
+    try:
+        return isinstance(value, str) and load_zone(value) is not None
+    except ValueError:
+        return False
+
+
+def _one_of(*words: str) -> tuple[str, Callable[[object], bool]]:
+    return f"one of {', '.join(words)}", lambda value: isinstance(value, str) and value in words
+
+
+_WHOLE: Final = ("a whole number", _is_whole)
+_NUMBER: Final = ("a number", _is_number)
+_TEXT: Final = ("a text", _is_text)
+_TEXTS: Final = ("a list of texts", _is_texts)
+_MOMENT: Final = ("a time with its offset, like 2026-11-30T10:00:00+00:00", _is_moment)
+_FLAG: Final = ("true or false", lambda value: isinstance(value, bool))
+_LIST: Final = ("a list", lambda value: isinstance(value, list))
+_OBJECT: Final = ("an object", lambda value: isinstance(value, dict))
+
+_DIMENSION: Final[Mapping[str, _Fact]] = {
+    "dimension": _Fact(*_one_of("completions", "cost", "input_tokens", "output_tokens", "tokens")),
+    "period_kind": _Fact(*_one_of("day", "month")),
+    "period_start": _Fact("a day like 2026-11-30", _is_day),
+    "resets_at": _Fact(*_MOMENT),
+    "used": _Fact(*_WHOLE),
+    "held": _Fact(*_WHOLE, or_null=True),
+    "cap": _Fact(*_WHOLE),
+    "pct": _Fact(*_NUMBER),
+    "threshold": _Fact(*_WHOLE, or_null=True),
+    "crossed": _Fact(*_FLAG),
+    "refused_at": _Fact(*_MOMENT, or_null=True),
+    "expected_at": _Fact(*_MOMENT, or_null=True),
+}
+_APP: Final[Mapping[str, _Fact]] = {
+    "app": _Fact(*_TEXT),
+    "tokens": _Fact(*_WHOLE),
+    "cost_nanos": _Fact(*_WHOLE),
+    "share_pct": _Fact(*_NUMBER),
+    "models": _Fact(*_TEXTS),
+}
+_UNDELIVERED: Final[Mapping[str, _Fact]] = {
+    "channel": _Fact(*_TEXT),
+    "cause": _Fact(*_TEXT),
+    "attempts": _Fact(*_WHOLE),
+    # the address, where the channel serves many
+    "recipient": _Fact(*_TEXT, or_null=True, may_lack=True),
+}
+_ALERT: Final[Mapping[str, _Fact]] = {
+    "subject_kind": _Fact(*_one_of("tenant", "department")),
+    "subject": _Fact(*_TEXT),
+    "environment": _Fact(*_TEXT),
+    "department_id": _Fact(*_TEXT, or_null=True),
+    "department_name": _Fact(*_TEXT, or_null=True),
+    "severity": _Fact(*_one_of(*SEVERITIES)),
+    "threshold": _Fact(*_WHOLE),
+    "past": _Fact(*_FLAG),
+    "decided_at": _Fact(*_MOMENT),
+    "zone": _Fact("a time zone like Asia/Shanghai", _is_zone),
+    "currency": _Fact(*_TEXT),
+    "dimensions": _Fact(*_LIST, inner=_DIMENSION),
+    "enforce": _Fact(*_TEXT, or_null=True),
+    "tier": _Fact(*_TEXT, or_null=True),
+    "downgrade_pct": _Fact(*_WHOLE, or_null=True, may_lack=True),
+    "protect_pct": _Fact(*_WHOLE, or_null=True, may_lack=True),
+    "downgrade_model": _Fact(*_TEXT, or_null=True),
+    "downgrade_from": _Fact(*_TEXTS, or_null=True),
+    "owner_emails": _Fact(*_TEXTS),
+    "finance_emails": _Fact(*_TEXTS),
+    "top_apps": _Fact(*_LIST, or_null=True, inner=_APP),
+    # only where it is told on a fallback channel
+    "undelivered": _Fact(*_OBJECT, may_lack=True, inner=_UNDELIVERED),
+}
