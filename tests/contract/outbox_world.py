@@ -76,9 +76,11 @@ async def run_deliver(
         ports = JobPorts(
             ledger=cast("Any", None),
             months=cast("Any", None),
-            warnings=PostgresWarnings(pool, queries, _routes(channels)),
+            warnings=PostgresWarnings(pool, queries, channels.routes),
             outbox=PostgresOutbox(
-                pool, queries, OutboxRules((*channels.names, "console"), _fallbacks(channels))
+                pool,
+                queries,
+                OutboxRules((*channels.names, "console"), channels.fallbacks, channels.quiet),
             ),
             channels=channels,
         )
@@ -86,14 +88,6 @@ async def run_deliver(
         return await deliver.run(JobContext(now, deadline, dry_run, ports))
     finally:
         await pool.close()
-
-
-def _routes(channels: ConfiguredChannels) -> str:
-    return json.dumps({"default": {"to": [{"channel": name} for name in channels.names]}})
-
-
-def _fallbacks(channels: ConfiguredChannels) -> str:
-    return json.dumps([{"channel": name} for name in channels.names])
 
 
 async def start_deliver(
