@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -48,8 +49,8 @@ class HttpServer:
     def judge(self, request: Request) -> tuple[int, Any]:
         raise NotImplementedError
 
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def start(self, encryption: ssl.SSLContext | None = None) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=encryption)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trustme
 
 from contract.samples import message
 from contract.servers_http import DROP
+from contract.servers_webhook import WebhookServer
 from worker.errors import ConfigurationError
 from worker.models import FailureCause
-from worker.notifiers.http import check_url
+from worker.notifiers.base import SendFailedError
+from worker.notifiers.http import HttpClient, check_url
+from worker.notifiers.webhook import WebhookNotifier
 
 if TYPE_CHECKING:
     from contract.sides import HttpSide
+    from worker.rendering import Renderer
 
 RETRIED: list[tuple[int, Any, FailureCause]] = [
     (429, b"slow down", FailureCause.RATE_LIMITED),
@@ -70,6 +76,33 @@ async def test_a_closed_notifier_opens_again(http_side: HttpSide) -> None:
         assert (await http_side.notifier.send(sent, 10)).delivered
         await http_side.notifier.close()
         await http_side.notifier.close()
+
+
+async def test_an_unknown_certificate_is_no_connection(renderer: Renderer) -> None:
+    encryption = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(encryption)
+    server = WebhookServer()
+    await server.start(encryption)
+    hook = WebhookNotifier(renderer, server.url.replace("http:", "https:"))
+    answer = await hook.send(message(), 10)
+    await hook.close()
+    await server.stop()
+    assert (answer.cause, answer.retryable) == (FailureCause.UNREACHABLE, True)
+    assert answer.detail == "the service's certificate is not valid here"
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("scheme", ["http", "socks5", "gopher"])
+async def test_a_proxy_that_can_not_be_used_is_no_connection(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", f"{scheme}://127.0.0.1:9")
+    client = HttpClient(on_loopback=False)
+    with pytest.raises(SendFailedError) as refused:
+        await client.post("https://relay.example/t0ken", b"{}", {})
+    await client.close()
+    assert refused.value.cause == FailureCause.UNREACHABLE
+    assert "t0ken" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,17 @@ class HttpClient:
             for name in ("httpx", "httpcore"):
                 logging.getLogger(name).setLevel(logging.WARNING)
             # The limit for the whole send is the base's.
-            self._client = httpx.AsyncClient(
-                timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_SECONDS),
-                follow_redirects=False,
-                trust_env=not self._on_loopback,
-            )
+            try:
+                self._client = httpx.AsyncClient(
+                    timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_SECONDS),
+                    follow_redirects=False,
+                    trust_env=not self._on_loopback,
+                )
+            except (ImportError, ValueError, httpx.InvalidURL):
+                # a kind of proxy that httpx doesn't know, or only with another package
+                raise SendFailedError(
+                    FailureCause.UNREACHABLE, "the proxy of HTTPS_PROXY or ALL_PROXY can't be used"
+                ) from None
         return self._client
 
 

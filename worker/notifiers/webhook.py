@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import hmac
 import json
+from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from worker.clock import utc_now
@@ -91,7 +92,7 @@ def webhook_body(message: OutboxMessage, text: str) -> bytes:
     body = {
         "type": message.kind,
         "id": message.dedupe_key,
-        "timestamp": message.created_at.isoformat(),
+        "timestamp": message.created_at.astimezone(UTC).isoformat(),
         "severity": message.severity,
         "language": message.locale,
         "data": json.loads(message.facts),
