@@ -4,6 +4,7 @@
 -- address, as quota_route says), superseded (logged under a higher threshold of the same cap), rearmed (thresholds
 -- that may be told again). What ended unseen below 100 % becomes a line of each recipient's next digest. A message
 -- that still waits is superseded where the same recipient gets one with a higher threshold of each of its caps.
+-- With p_routes.available who is available again is told as well, among messages.
 -- Idempotent: a second pass over the same state writes nothing. Safe beside itself: quota_warn_log_once lets
 -- one of two passes log a crossing, and only what was logged here is told here. p_limit bounds the subjects of
 -- one pass, in the order of their names; the scan's mark moves only when none was left out. The cost grows with
@@ -97,6 +98,8 @@ BEGIN
     IF cardinality(v_keys) > 0 THEN
         PERFORM quota_warn_enqueue(v_keys, p_routes, v_now);
     END IF;
+
+    messages := messages + quota_warn_available(v_now, p_routes);
 
     IF NOT v_left THEN
         INSERT INTO quota_warn_scans AS s (scan, scanned_at, scanned_xid) VALUES ('soft_warn', v_now, v_seen)
