@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acceptance.program import Finished, quota_worker
+from acceptance.warnings_world import World
 from contract.servers import FeishuServer, ImBot
 from contract.servers_mail import USER, Certificates, SmtpServer
 from worker.models import FailureCause
@@ -17,6 +18,8 @@ from worker.trial import CURES, LOOK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    import asyncpg
 
 SECRET = "s3cret-never-shown"  # noqa: S105  looked for where it must not be
 # Nobody is there: whoever asked for a database would fail.
@@ -235,6 +238,32 @@ async def test_a_wrong_file_stops_a_tick_and_no_status(config: Path, dsn: str) -
     assert first == f"quota-worker: {config} is not used, it has 2 faults:"
     assert [fault.split()[0] for fault in faults] == ["channels.status.kind", "defaults"]
     assert (await quota_worker(dsn, "status", "--config", str(config))).code == 0
+
+
+async def test_a_tick_tells_whom_the_file_says(
+    config: Path, dsn: str, conn: asyncpg.Connection
+) -> None:
+    overwrite(
+        config,
+        '[channels.a]\nkind = "console"\n[channels.mail]\nkind = "email"\nhost = "localhost"\nport = 1\n'
+        'sender = "q@example.com"\n[default]\nchannels = ["a"]\n'
+        '[[routes]]\ntenant = ["acme", "other"]\nchannels = ["console"]\n'
+        '[[routes]]\nenvironment = "test"\nchannels = ["a"]\nowners = false\n',
+    )
+    world = World(conn, await conn.fetchval("SELECT now()"))
+    await world.department(monthly_tokens=100)
+    for tenant in ("acme", "plain"):
+        await world.tenant(tenant, daily_completions=1, department_id="d")
+        await world.reserve(tenant, in_tokens=40)
+    done = await quota_worker(dsn, "--config", str(config), "tick", "--jobs", "soft_warn")
+    assert (done.code, done.err.count("crossings")) == (0, 1)
+    rows = await conn.fetch("SELECT subject, channel, recipient FROM quota_outbox ORDER BY 1, 2")
+    assert [tuple(row) for row in rows] == [
+        ("acme", "console", None),
+        ("d", "a", None),
+        ("d", "mail", "money@example.com"),
+        ("plain", "a", None),
+    ]
 
 
 def test_every_cause_and_kind_has_its_words() -> None:

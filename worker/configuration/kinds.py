@@ -19,6 +19,7 @@ FEISHU: Final = "https://open.feishu.cn"
 # Apprise's own schemes for plain http, with their counterparts.
 _PLAIN_SCHEMES: Final = {"json": "jsons", "xml": "xmls", "form": "forms", "http": "https"}
 PORT_MAX: Final = 65_535
+ID_MAX_LETTERS: Final = 200
 KEY_BYTES: Final = range(24, 65)
 
 
@@ -50,10 +51,13 @@ def _feishu_webhook(table: Table) -> dict[str, Any]:
 
 def _feishu_app(table: Table) -> dict[str, Any]:
     base_url = _url(table, table.text("base_url"), "base_url")
+    receive_id = table.text("receive_id", needed="the chat's id, such as oc_…")
+    if receive_id is not None and len(receive_id) > ID_MAX_LETTERS:
+        table.fault("receive_id", f"is longer than {ID_MAX_LETTERS} letters: copy the id alone")
     return {
         "app_id": table.text("app_id", needed="the app's id, such as cli_…"),
         "app_secret": table.secret("app_secret", needed=True),
-        "receive_id": table.text("receive_id", needed="the chat's id, such as oc_…"),
+        "receive_id": receive_id,
         "receive_id_type": table.choice("receive_id_type", ID_TYPES, ID_TYPES[0]),
         "base_url": (base_url or FEISHU).rstrip("/"),
     }
@@ -130,7 +134,7 @@ def _apprise(table: Table) -> dict[str, Any]:
         table.fault("kind", "needs a package: pip install 'quota-worker[apprise]'")
     url = table.secret("url", needed=True)
     scheme, colon, rest = (url or "json://localhost").partition("://")
-    if not colon or not scheme.isascii():
+    if not colon or not rest or not scheme.isalnum():
         table.fault("url", "leads to no address of Apprise: one begins with a scheme and ://")
     elif scheme.lower() in _PLAIN_SCHEMES:
         host = rest.split("/")[0].rpartition("@")[2].partition(":")[0]
