@@ -44,6 +44,8 @@ class HttpServer:
     headers: list[dict[str, str]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     more_headers: str = ""
+    # bytes that an answer announces beyond what it sends
+    owed: int = 0
     port: int = 0
 
     def judge(self, request: Request) -> tuple[int, Any]:
@@ -85,7 +87,7 @@ class HttpServer:
         payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         writer.write(
             f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n"
-            f"{self.more_headers}Content-Length: {len(payload)}\r\n\r\n".encode()
+            f"{self.more_headers}Content-Length: {len(payload) + self.owed}\r\n\r\n".encode()
             + payload
         )
         await writer.drain()

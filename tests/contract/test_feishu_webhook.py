@@ -140,6 +140,7 @@ async def test_the_older_success_form(bot: FeishuWebhookNotifier, feishu: Feishu
 
 async def test_an_endless_answer_is_cut(bot: FeishuWebhookNotifier, feishu: FeishuServer) -> None:
     feishu.answers = [(200, b"x" * 10_000_000)]
+    feishu.owed = 1_000_000
     answer = await bot.send(message(), 10)
     assert answer.cause == FailureCause.UNKNOWN_ANSWER
 
@@ -208,8 +209,8 @@ async def test_a_card_is_laid_out(bot: FeishuWebhookNotifier, feishu: FeishuServ
     refused = dimension(threshold=100, refused_at="2026-11-30T09:59:00+00:00")
     facts = department_facts(dimensions=[refused], severity="exhausted")
     labels = {
-        "en": ("completions, day", "callers", "top apps of the last 24 hours"),
-        "zh-CN": ("当日请求数", "调用方", "近 24 小时用量前列的应用"),
+        "en": ("completions, day", "callers", "top apps of the last 24 hours", "decided"),
+        "zh-CN": ("当日请求数", "调用方", "近 24 小时用量前列的应用", "判定时间"),
     }
     for locale, expected in labels.items():
         assert (await bot.send(message(facts, locale=locale), 10)).delivered
