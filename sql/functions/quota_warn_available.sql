@@ -96,7 +96,7 @@ BEGIN
                                   subject_kind, subject, environment, next_attempt_at, created_at)
         SELECT 'qa-' || left(encode(sha256(convert_to(concat_ws(E'\x1f', m.message_key, r.channel, r.recipient),
                                                       'UTF8')), 'hex'), 40),
-               m.message_key, m.subject_kind || '-available', r.channel, r.recipient, 'available', 3, m.locale, m.facts,
+               m.message_key, 'available', r.channel, r.recipient, 'available', 3, m.locale, m.facts,
                m.subject_kind, m.subject, m.environment, p_now, p_now
           FROM message m
          CROSS JOIN LATERAL quota_route(p_routes, m.subject_kind, m.subject, m.facts ->> 'department_id',

@@ -44,7 +44,7 @@ async def test_a_new_day(world: World) -> None:
     assert (await world.warn(routes=ON))[1] == 0
     assert (await world.warn(timedelta(days=1), ON))[1] == 1
     assert (await world.warn(routes=ON))[1] == 0
-    assert await notices(world) == [("tenant-available", "t", "pager", "period")]
+    assert await notices(world) == [("available", "t", "pager", "period")]
 
 
 async def test_a_raised_cap_and_a_second_exhaustion(world: World) -> None:
@@ -56,7 +56,7 @@ async def test_a_raised_cap_and_a_second_exhaustion(world: World) -> None:
     await world.limit(daily_completions=None)
     await world.warn(routes=ON)
     await world.warn(routes=ON)
-    assert await notices(world) == [("tenant-available", "t", "pager", "allowance")] * 2
+    assert await notices(world) == [("available", "t", "pager", "allowance")] * 2
 
 
 async def test_not_while_another_cap_is_full_nor_by_a_correction(world: World) -> None:
@@ -68,7 +68,7 @@ async def test_not_while_another_cap_is_full_nor_by_a_correction(world: World) -
     await world.limit(daily_completions=10)
     await world.warn(routes=ON)
     await world.warn(timedelta(days=1), ON)
-    assert await notices(world) == [("tenant-available", "t", "pager", "period")]
+    assert await notices(world) == [("available", "t", "pager", "period")]
 
 
 async def test_a_department_s_top_up(world: World) -> None:
@@ -79,7 +79,7 @@ async def test_a_department_s_top_up(world: World) -> None:
     await world.warn(routes=ON)
     await world.top_up("more", tokens=50)
     await world.warn(routes=ON)
-    assert await notices(world) == [("department-available", "d", "pager", "allowance")]
+    assert await notices(world) == [("available", "d", "pager", "allowance")]
     (told,) = [m for m in await world.messages() if m["severity"] == "available"]
     (tokens,) = told["dimensions"]
     assert (tokens["used"], tokens["cap"], tokens["crossed"]) == (100, 150, True)
