@@ -233,7 +233,17 @@ def test_a_wrong_file_is_refused_with_every_fault(tmp_path: Path, case: str) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, "a = " + "[" * 100_000, "\0", "a.b.c = 1\n" * 1000, "= 1"]
+    "text",
+    [
+        "[" * 100_000,
+        "a = " + "[" * 100_000,
+        "\0",
+        "a.b.c = 1\n" * 1000,
+        "= 1",
+        "a = " + "9" * 5000,
+        "a = 2026-13-45",
+        "a = nan",
+    ],
 )
 def test_no_file_breaks_the_reader(tmp_path: Path, text: str) -> None:
     assert faults_of(tmp_path, text)

@@ -70,6 +70,8 @@ def _parse(text: str, source: Source) -> dict[str, Any] | None:
         cure = next((c for begin, c in _CURES.items() if words.startswith(begin)), None)
         where = place.removesuffix(")").replace("end of document", "the last line")
         fault = f"{where} {visible(words)}{f': {cure}' if cure else ''}"
+    except ValueError:
+        fault = "a number has more digits than any could need: find and shorten it"
     except RecursionError:
         fault = "the brackets are too deep: no value here needs more than two"
     source.faults.append(fault)
