@@ -14,8 +14,11 @@ import pytest
 
 from worker.assets import Assets
 from worker.commands import COMMANDS
+from worker.commands.preview import preview_message
 from worker.errors import QuotaWorkerError
 from worker.postgres.queries import load_queries
+from worker.rendering import Renderer
+from worker.samples import DIGEST, KINDS, SAMPLES, sample_facts
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 400
@@ -224,6 +227,53 @@ def test_every_named_query_is_used() -> None:
         if f'"{name}"' not in sources and not re.match(r"set_(zone|currency|locale)$", name)
     ]
     assert unused == []
+
+
+TEMPLATES = sorted(
+    str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").glob("*/*.j2")
+)
+NAMED = re.compile(
+    r"(?P<kind>[\w-]+)/(?P<family>[\w-]+)\.(?P<language>en|zh-CN)\.(?P<part>\w+)\.j2"
+)
+
+
+def test_every_template_is_there_in_both_languages() -> None:
+    swapped = {"en": "zh-CN", "zh-CN": "en"}
+    found = {
+        re.sub(r"\.(en|zh-CN)\.", lambda m: f".{swapped[m[1]]}.", name, count=1)
+        for name in TEMPLATES
+    }
+    assert found ^ set(TEMPLATES) == set()
+
+
+@pytest.mark.parametrize("samples", SAMPLES)
+def test_every_template_renders_from_sample_facts(samples: str) -> None:
+    renderer = Renderer(Assets())
+    rendered = 0
+    for name in TEMPLATES:
+        match = NAMED.fullmatch(name)
+        if match is None:
+            continue  # a piece that others include
+        kind, family, language, part = match.groups()
+        messages = [
+            preview_message(facts, kind, family, language, number)
+            for number, facts in enumerate(sample_facts(kind, samples), start=1)
+        ]
+        if kind == DIGEST:
+            text = renderer.render_digest(messages, family, part)
+            assert "could not be rendered" not in text, name
+            assert "无法生成" not in text, name
+        else:
+            text = renderer.render(messages[0], family, part)
+        assert text, name
+        assert "{{" not in text or samples == "hostile-names", name
+        rendered += 1
+    assert rendered > 40
+
+
+def test_every_kind_has_samples() -> None:
+    kinds = {name.partition("/")[0] for name in TEMPLATES}
+    assert kinds - set(KINDS) == set()
 
 
 FUNCTION = re.compile(r"CREATE (?:OR REPLACE )?FUNCTION\s+(\w+)", re.IGNORECASE)

@@ -290,7 +290,7 @@ def _refused_department(number: int) -> dict[str, Any]:
 
 def _past_department(number: int) -> dict[str, Any]:
     facts = _exhausted_department(number)
-    october = {"period_start": "2026-10-01", "resets_at": "2026-10-31T16:00:00+00:00"}
+    october = {"period_start": "2026-10-01", "resets_at": "2026-10-31T16:00:00+00:00", "held": None}
     told = [one | october for one in facts["dimensions"]]
     return facts | {"past": True, "tier": "normal", "dimensions": told}
 

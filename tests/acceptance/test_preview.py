@@ -14,7 +14,7 @@ import pytest
 from acceptance.program import environment, quota_worker
 from worker import cli
 from worker.assets import Assets
-from worker.commands.preview import _message
+from worker.commands.preview import preview_message
 from worker.facts_shape import facts_faults
 from worker.models import OutboxMessage
 from worker.notifiers.preview import CHANNELS, WITHOUT_DIGESTS, preview
@@ -138,7 +138,7 @@ def test_a_wrong_fact_is_named(path: tuple[Any, ...], value: Any, fault: str) ->
 
 
 def message(facts: dict[str, Any], kind: str, channel: str, language: str) -> OutboxMessage:
-    return _message(facts, kind, channel, language, 1)
+    return preview_message(facts, kind, channel, language, 1)
 
 
 @pytest.mark.parametrize("samples", SAMPLES)

@@ -67,7 +67,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         _one_of(samples, tuple(SAMPLES), "set of samples")
         facts = sample_facts(args.kind, samples)
     messages = [
-        _message(one, args.kind, channel, args.lang, number)
+        preview_message(one, args.kind, channel, args.lang, number)
         for number, one in enumerate(facts, start=1)
     ]
     try:
@@ -120,9 +120,10 @@ def _read_facts(path: str, *, many: bool) -> list[dict[str, Any]]:
     return members
 
 
-def _message(
+def preview_message(
     facts: dict[str, Any], kind: str, channel: str, language: str, number: int
 ) -> OutboxMessage:
+    """A message that was never in an outbox; of a digest the one of this number."""
     import json
     from datetime import datetime
 
