@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import re
 from pathlib import Path
 
 import pytest
 
-from unit.configuration_world import BOTH, KEY, MAIL, OPS, SECRET, URL, read
+from unit.configuration_world import BOTH, EXAMPLE, KEY, MAIL, OPS, SECRET, URL, read
+from worker.assets import Assets
 from worker.configuration import load_delivery
 from worker.errors import ConfigurationError
+from worker.notifiers.channels import ConfiguredChannels
 
 
 def faults_of(folder: Path, text: str | bytes) -> list[str]:
@@ -252,3 +256,62 @@ def test_no_file_breaks_the_reader(tmp_path: Path, text: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"gone\.toml can't be read: No such file"):
         load_delivery({"QUOTA_WORKER_CONFIG": str(tmp_path / "gone.toml")})
+
+
+def test_whatever_is_changed_is_refused_or_can_be_used(tmp_path: Path) -> None:
+    """Random changes of the example: a fault is told, or every notifier can be made."""
+    seed = int(os.environ.get("QUOTA_WORKER_SEED", "3"))
+    chance = random.Random(seed)  # noqa: S311  no secret
+    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
+    (tmp_path / "smtp-password").write_text(SECRET)
+    values = [
+        '""',
+        '"-x"',
+        "[]",
+        "{}",
+        "0",
+        "-1",
+        "true",
+        '[""]',
+        '["ops"]',
+        '["a", 1]',
+        "1979-05-27",
+    ]
+    values += [
+        '"a\\u0000b"',
+        '"\\u202e"',
+        '"console"',
+        '"email"',
+        '{ env = "EMPTY" }',
+        '{ file = "" }',
+    ]
+    values += ['"https://h:99999/"', '"http://[::1"', "[{}]", "inf", '"é@é"', f'"{"x" * 2000}"']
+    used = 0
+    told: list[str] = []
+    for _ in range(400):
+        changed = list(lines)
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(changed))
+            key, equals, _ = changed[place].partition(" = ")
+            match chance.randrange(4):
+                case 0:
+                    del changed[place]
+                case 1:
+                    changed.insert(chance.randrange(len(changed)), changed[place])
+                case _ if equals and not key.startswith("#"):
+                    changed[place] = f"{key} = {chance.choice(values)}"
+                case _:
+                    changed[place] = changed[place].removeprefix("# ")
+        try:
+            delivery = read(tmp_path, "\n".join(changed), TEAMS_URL="jsons://h.example/x")
+        except ConfigurationError as error:
+            told.append(str(error))
+            continue
+        used += 1
+        channels = ConfiguredChannels.from_delivery(delivery, Assets())
+        for name in channels.names:
+            channels.notifier(name)
+        json.loads(channels.routes)
+        json.loads(channels.fallbacks)
+    assert SECRET not in "".join(told), seed
+    assert 20 < used < 380, (seed, used)
