@@ -116,6 +116,19 @@ def test_the_example_names_every_key() -> None:
     ] == []
 
 
+def test_every_snippet_of_the_readme_loads(tmp_path: Path) -> None:
+    readme = (EXAMPLE.parents[1] / "README.md").read_text(encoding="utf-8")
+    snippets = re.findall(
+        r"^```toml\n(.+?)^```|<<'END'\n(.+?)^END$", readme, re.MULTILINE | re.DOTALL
+    )
+    assert len(snippets) >= 5
+    for snippet in map("".join, snippets):
+        text = re.sub(r'\{ file = "[^"]+" \}', '{ env = "SECRET" }', snippet)
+        urls = dict.fromkeys(re.findall(r'url = \{ env = "(\w+)" \}', text), "https://h.example/x")
+        secrets = dict.fromkeys(re.findall(r'secret = \{ env = "(\w+)" \}', text), KEY)
+        assert read(tmp_path, text, **urls, **secrets).channels
+
+
 def test_every_kind_has_a_notifier(tmp_path: Path) -> None:
     """Each is made from its settings; none opens anything yet."""
     text = EXAMPLE.read_text(encoding="utf-8").replace("# [channels.teams]", "[channels.teams]")
