@@ -73,12 +73,12 @@ def bot_with(renderer: Renderer, app: AppServer, **changes: str) -> FeishuAppNot
 async def test_one_token_for_many_messages_until_half_an_hour_is_left(
     bot: FeishuAppNotifier, app: AppServer, clock: Clock
 ) -> None:
-    # the second: a new one is handed out from here on; the third: the first would be over
-    for number, minutes in enumerate((0, 89, 91, 121, 170), start=1):
+    # at 91 a new one is handed out, and asked for, long before the first is over
+    steps = ((0, 1), (89, 1), (91, 2), (121, 2), (170, 2))
+    for number, (minutes, tokens) in enumerate(steps, start=1):
         clock.now = AT + timedelta(minutes=minutes)
         assert (await bot.send(message(dedupe_key=f"qw-{number}"), 10)).delivered
-        assert len(app.messages) == number
-    assert len(app.tokens) == 2
+        assert (len(app.messages), len(app.tokens)) == (number, tokens)
     asked = [headers for headers in app.headers if "authorization" not in headers]
     assert len(asked) == 2
     assert app.titles()[0] == "[quota-warn] tenant-free at 82.0% completions"

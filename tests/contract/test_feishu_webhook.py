@@ -168,7 +168,7 @@ def long_facts() -> tuple[dict[str, Any], list[str]]:
     names = [f"{'<*_[]>' * 700}app{number}" for number in range(5)]
     facts = department_facts(
         "rnd",
-        department_name="<" * 9_000,
+        department_name='"<' * 9_000,
         top_apps=[
             {"app": name, "tokens": 1, "cost_nanos": 1, "share_pct": 20.0, "models": [name]}
             for name in names

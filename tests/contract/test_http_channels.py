@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from contract.samples import message
-from contract.servers_http import DROP
+from contract.servers_http import DROP, HttpServer, Request
 from contract.servers_webhook import WebhookServer
 from worker.errors import ConfigurationError
 from worker.models import FailureCause
@@ -90,6 +90,36 @@ async def test_an_unknown_certificate_is_no_connection(renderer: Renderer) -> No
     assert (answer.cause, answer.retryable) == (FailureCause.UNREACHABLE, True)
     assert answer.detail == "the service's certificate is not valid here"
     assert server.requests == []
+
+
+class Proxy(HttpServer):
+    """Refuses to connect, and remembers to whom it was asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def judge(self, request: Request) -> tuple[int, Any]:
+        self.asked.append(request.line)
+        return 403, b""
+
+
+async def test_a_proxy_is_for_the_world_outside(
+    http_side: HttpSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Proxy()
+    await proxy.start()
+    for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+    assert (await http_side.notifier.send(message(), 10)).delivered
+    assert proxy.asked == []
+    client = HttpClient(on_loopback=False)
+    with pytest.raises(SendFailedError) as refused:
+        await client.post("https://relay.example/t0ken", b"{}", {})
+    await client.close()
+    await proxy.stop()
+    assert refused.value.cause == FailureCause.UNREACHABLE
+    assert proxy.asked == ["CONNECT relay.example:443 HTTP/1.1"]
 
 
 @pytest.mark.parametrize("scheme", ["http", "socks5", "gopher"])
