@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from worker.models import OutboxMessage
 
 LANGUAGES: Final = ("en", "zh-CN")
+LINES_KEPT: Final = 2_000
 SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning")
 _ESCAPES: Final[Mapping[str, Callable[[str], str]]] = {
     "txt": untrusted.for_chat_text,
@@ -63,6 +64,7 @@ class Renderer:
     def __init__(self, assets: Assets) -> None:
         self._assets = assets
         self._environments: dict[Callable[[str], str], Environment] = {}
+        self._lines: dict[tuple[OutboxMessage, str, str], Trusted] = {}
 
     def render(self, message: OutboxMessage, family: str, part: str) -> str:
         """One part of a message in its language, without white space at the ends.
@@ -90,7 +92,18 @@ class Renderer:
         return self._rendered(name, _escape(family, part), lambda: view)
 
     def render_line(self, message: OutboxMessage, part: str, family: str = "") -> Trusted:
-        """The message in one line, escaped for this part; never raises for its facts."""
+        """The message in one line, escaped for this part; never raises for its facts.
+
+        Kept, as finding how many lines a digest holds asks for the same ones many times.
+        """
+        key = (message, family, part)
+        if key not in self._lines:
+            if len(self._lines) >= LINES_KEPT:
+                self._lines.clear()
+            self._lines[key] = self._line(message, part, family)
+        return self._lines[key]
+
+    def _line(self, message: OutboxMessage, part: str, family: str) -> Trusted:
         escape = _escape(family, part)
         language = _language(message)
         name = f"{message.kind}/line.{language}.j2"

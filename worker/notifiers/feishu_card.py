@@ -157,11 +157,15 @@ class _Sizes:
         if self.inside(line) <= max_bytes:
             return [line]
         parts: list[str] = []
+        sizes: dict[str, int] = {}
         start = size = place = 0
         while place < len(line):
             entity = line.startswith(("&#", "&sim;"), place)
             end = line.find(";", place) + 1 if entity else place + 1
-            token_size = self.inside(line[place:end])
+            token = line[place:end]
+            if token not in sizes:
+                sizes[token] = self.inside(token)
+            token_size = sizes[token]
             if size + token_size > max_bytes:
                 parts.append(line[start:place])
                 start, size = place, 0
