@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from bench.cluster import Cluster, tell
+from bench.decide import decide
 from bench.flat import flat
 from bench.measures import Bench
 from bench.options import CLIENTS, THREADS, Options, read_options
@@ -36,6 +37,7 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "refusals": Bench.refusals,
     "flat": flat,
     "tick": tick,
+    "decide": decide,
 }
 
 

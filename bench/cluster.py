@@ -147,6 +147,10 @@ class Cluster:
         rows: list[asyncpg.Record] = self._call(database, run)
         return rows
 
+    def query(self, name: str) -> str:
+        """The text of a named query of queries.sql."""
+        return self._queries[name]
+
     def value(self, database: str, query: str, *arguments: object) -> Any:
         """The first column of the first row."""
         return self.rows(database, query, *arguments)[0][0]

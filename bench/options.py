@@ -10,6 +10,7 @@ from pathlib import Path
 CLIENTS = 8
 THREADS = 2
 TENANTS = 10_000
+WARN_TENANTS = 1_000_000
 DEPARTMENTS = 100
 DAYS = 30
 BATCH_SIZE = 64
@@ -30,6 +31,7 @@ class Options:
     flat_rows: int
     tick_runs: int
     tenants: int
+    warn_tenants: int
     strict: bool
 
 
@@ -52,6 +54,7 @@ def read_options(names: tuple[str, ...]) -> Options:
     number("flat_rows", 200_000, "reservations present in it; 5000000 for the full one")
     number("tick_runs", 15, "how often a cold tick and its baseline are started")
     number("tenants", TENANTS, "size of the fleet")
+    number("warn_tenants", WARN_TENANTS, "size of the fleet for the warning decision")
     parser.add_argument(
         "--only",
         default=os.environ.get("BENCH_ONLY", ""),
@@ -96,6 +99,7 @@ def read_options(names: tuple[str, ...]) -> Options:
         flat_rows=args.flat_rows,
         tick_runs=args.tick_runs,
         tenants=args.tenants,
+        warn_tenants=args.warn_tenants,
         strict=args.strict,
     )
 

@@ -47,3 +47,25 @@ SELECT (pg_stat_file('/proc/self/stat', true)).size IS NOT NULL
 
 -- name: cpu
 CALL bench.cpu($1, $2, $3, NULL)
+
+-- name: load_for_warning
+SELECT load_for_warning($1)
+
+-- name: move_for_warning
+SELECT move_for_warning($1)
+
+-- name: scanned_xid
+SELECT s.scanned_xid::text::bigint FROM quota_warn_scans s WHERE s.scan = 'soft_warn'
+
+-- name: moved_rows
+SELECT count(*) FROM quota_usage u
+ WHERE age(u.xmin) <= pg_snapshot_xmax(pg_current_snapshot())::text::bigint - $1::bigint
+
+-- name: moved_over_threshold
+SELECT u.tenant_id, u.completions
+  FROM quota_usage u JOIN tenant_limits l ON l.tenant_id = u.tenant_id
+ WHERE age(u.xmin) <= pg_snapshot_xmax(pg_current_snapshot())::text::bigint - $1::bigint
+   AND (u.completions * 100 >= l.soft_warn_pct * l.daily_completions
+        OR u.input_tokens * 100 >= l.soft_warn_pct * l.daily_input_tokens
+        OR u.output_tokens * 100 >= l.soft_warn_pct * l.daily_output_tokens
+        OR u.cost_cents * 100 >= l.soft_warn_pct * l.daily_cost_cents)

@@ -44,23 +44,19 @@ def tick(bench: Bench) -> list[Row]:
 
 def _measure(bench: Bench, database: str, where: str) -> list[Row]:
     """Started alternately; peak memory is the tick's own, of its biggest run."""
-    environment = {
-        "PATH": os.environ.get("PATH", ""),
-        "HOME": os.environ.get("HOME", "/"),
-        "POSTGRES_DSN": bench.cluster.server.dsn_of(database),
-    }
-    command = [*_program(), "tick"]
+    environment = environment_of(bench, database)
+    command = [*program(), "tick"]
     least = [sys.executable, "-c", _LEAST]
     jobs = _settle(command, environment)
     for warm_up in (command, least):
-        _run(warm_up, environment)
+        run_process(warm_up, environment)
     rounds: list[tuple[float, float]] = []
     peak_kibibytes = 0
     for number in range(bench.options.tick_runs):
         order = (command, least) if number % 2 == 0 else (least, command)
         milliseconds: dict[int, float] = {}
         for child in order:
-            milliseconds[id(child)], kibibytes = _run(child, environment)
+            milliseconds[id(child)], kibibytes = run_process(child, environment)
             if child is command:
                 peak_kibibytes = max(peak_kibibytes, kibibytes)
         rounds.append((milliseconds[id(command)], milliseconds[id(least)]))
@@ -86,7 +82,16 @@ def _measure(bench: Bench, database: str, where: str) -> list[Row]:
     ]
 
 
-def _program() -> list[str]:
+def environment_of(bench: Bench, database: str) -> dict[str, str]:
+    """A process's environment with that database and no channel."""
+    return {
+        "PATH": os.environ.get("PATH", ""),
+        "HOME": os.environ.get("HOME", "/"),
+        "POSTGRES_DSN": bench.cluster.server.dsn_of(database),
+    }
+
+
+def program() -> list[str]:
     script = Path(sys.executable).with_name("quota-worker")
     return [str(script)] if script.is_file() else [sys.executable, "-m", "worker"]
 
@@ -115,7 +120,7 @@ def _settle(command: Sequence[str], environment: dict[str, str]) -> dict[str, fl
     raise PgbenchError(f"tick: always something to do: {jobs}")
 
 
-def _run(command: Sequence[str], environment: dict[str, str]) -> tuple[float, int]:
+def run_process(command: Sequence[str], environment: dict[str, str]) -> tuple[float, int]:
     """Wall milliseconds of the whole process, and its peak resident kibibytes."""
     begin = time.perf_counter()
     with subprocess.Popen(
