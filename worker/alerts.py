@@ -31,8 +31,8 @@ def history_text(report: AlertsReport, words: Words) -> str:
         lines.extend(delivery_lines(alert, words, width, id_width))
     if not report.deliveries:
         lines.append("no alerts")
-    elif report.alerts > shown:
-        lines.append(f"… and {report.alerts - shown} more: --limit {report.alerts}")
+    elif report.more:
+        lines.append(f"… and more: --limit {2 * shown}, or 0 for all")
     return "\n".join(lines)
 
 
@@ -114,7 +114,7 @@ def history_document(report: AlertsReport) -> dict[str, object]:
             }
             for row in report.given_up
         ],
-        "total": report.alerts,
+        "more": report.more,
         "alerts": [alert_document(alert, report) for alert in grouped(report.deliveries)],
     }
 
@@ -153,7 +153,7 @@ def delivery_document(row: DeliveryRow, report: AlertsReport) -> dict[str, objec
         "state": row.state,
         "attempts": row.attempts,
         "digest_only": row.digest_only,
-        "digest_of": report.digest_sizes.get(row.request_key or ""),
+        "digest": row.digest_key,
         "created_at": _iso(row.created_at),
         "first_attempt_at": _iso(row.first_attempt_at),
         "next_attempt_at": _iso(row.next_attempt_at) if row.state == "pending" else None,

@@ -51,6 +51,11 @@ class DeliveryRow:
     created_at: datetime
     facts: str
 
+    @property
+    def digest_key(self) -> str | None:
+        """The id of the digest that it went or goes out in; None: by itself."""
+        return None if self.request_key == self.dedupe_key else self.request_key
+
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
@@ -93,16 +98,17 @@ class CrossingRow:
 class AlertsReport:
     """What was told: ``deliveries`` of one alert stand together, the newest alert first.
 
-    ``alerts`` and ``unacknowledged`` count all there are, whatever is listed. ``quiet``: only
-    what is at 100 % is sent now. ``digest_sizes``: messages by request key; ``superseding``:
-    a message's id by the key of its alert.
+    ``more``: further ones fit; ``unacknowledged`` counts all there are, whatever is listed.
+    ``quiet``: only what is at 100 % is sent now. ``digest_sizes``: messages by the digest's
+    key, where one alert is looked at closely; ``superseding``: a message's id by the key of
+    its alert.
     """
 
     at: datetime
     billing_zone: str
     currency: str
     quiet: bool
-    alerts: int
+    more: bool
     deliveries: tuple[DeliveryRow, ...]
     unacknowledged: int
     given_up: tuple[GivenUp, ...]

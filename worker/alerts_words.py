@@ -92,9 +92,10 @@ class Words:
         return f"being sent now, attempt {row.attempts}"
 
     def _sent(self, row: DeliveryRow) -> str:
-        members = self._report.digest_sizes.get(row.request_key or "", 0)
-        digest = f" in a digest of {members}" if members > 1 else ""
-        return f"sent {self.short(row.sent_at)}{digest}, attempt {row.attempts}"
+        digest = "" if row.digest_key is None else " in a digest"
+        members = self._report.digest_sizes.get(row.digest_key or "")
+        size = f" of {members}" if members else ""
+        return f"sent {self.short(row.sent_at)}{digest}{size}, attempt {row.attempts}"
 
     def _dead(self, row: DeliveryRow) -> str:
         attempts = "1 attempt" if row.attempts == 1 else f"{row.attempts} attempts"

@@ -39,6 +39,8 @@ CREATE INDEX quota_outbox_due ON quota_outbox (channel, urgency, created_at, out
 CREATE INDEX quota_outbox_for_digest ON quota_outbox (channel, created_at) WHERE state = 'stale' AND digest_only;
 CREATE INDEX quota_outbox_request ON quota_outbox (request_key) WHERE state IN ('pending', 'sending');
 CREATE INDEX quota_outbox_subject ON quota_outbox (subject, created_at);
+-- The history, newest first.
+CREATE INDEX quota_outbox_made ON quota_outbox (created_at, outbox_id);
 -- What is still to be looked after by somebody.
 CREATE INDEX quota_outbox_dead ON quota_outbox (created_at) WHERE state = 'dead' AND acked_at IS NULL;
 

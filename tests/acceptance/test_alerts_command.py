@@ -124,14 +124,17 @@ async def test_each_state_in_words(dsn: str, conn: Connection) -> None:
     }
     sent = {"state": "sent", "attempts": 1, "request_key": "qd-1"}
     for number in range(3):
-        expected[await put(conn, f"m{number}", **sent)] = " in a digest of 3, attempt 1"
+        expected[await put(conn, f"m{number}", **sent)] = " in a digest, attempt 1"
     text = (await quota_worker(dsn, "alerts")).out
     for outbox_id, words in expected.items():
         assert line_of(text, outbox_id).endswith(words), (outbox_id, words, text)
+    last = max(expected)
+    one = (await quota_worker(dsn, "alerts", str(last))).out
+    assert line_of(one, last).endswith(" in a digest of 3, attempt 1")
     assert "NOT TOLD ELSEWHERE" in text.split("\n\n")[0]
     assert "waits until " in next(line for line in text.splitlines() if "no answer in time" in line)
     document = await listed(dsn)
-    assert document["total"] == len(document["alerts"]) == 12
+    assert (len(document["alerts"]), document["more"]) == (12, False)
     decided = [datetime.fromisoformat(alert["decided_at"]) for alert in document["alerts"]]
     assert decided == sorted(decided, reverse=True)
 
@@ -153,7 +156,9 @@ async def test_the_list_is_cut_by_time_subject_state_and_number(dsn: str, conn: 
     assert await found("--since", "2000-01-01", "--state", "pending") == [("acme", 2)]
     assert await found("--subject", "acme", "--limit", "1") == [("acme", 2)]
     text = (await quota_worker(dsn, "alerts", "--limit", "1")).out
-    assert text.endswith("… and 2 more: --limit 3\n")
+    assert text.endswith("… and more: --limit 2, or 0 for all\n")
+    assert (await listed(dsn, "--limit", "2"))["more"] is True
+    assert (await listed(dsn, "--limit", "3"))["more"] is False
     assert await found("--limit", "0") == await found("--limit", "3")
 
 

@@ -36,11 +36,15 @@ class PostgresAlerts:
         self, since: datetime | None, subject: str | None, state: str | None, limit: int | None
     ) -> AlertsReport:
         """The latest alerts with a message made since then, about the subject, in the state."""
+        # one more than asked for says whether there are more
+        count = ALL_ALERTS if limit is None else min(limit + 1, ALL_ALERTS)
         with translated():
-            rows = await self._pool.fetch(
-                self._queries["deliveries"], since, subject, state, limit or ALL_ALERTS
-            )
-        return await self._report(rows)
+            rows = await self._pool.fetch(self._queries["deliveries"], since, subject, state, count)
+        keys = list(dict.fromkeys(row["message_key"] for row in rows))
+        more = limit is not None and len(keys) > limit
+        if more:
+            rows = [row for row in rows if row["message_key"] != keys[-1]]
+        return await self._report(rows, more=more)
 
     async def one(self, outbox_id: int) -> AlertsReport:
         """The alert that the message belongs to, with its crossings; unknown: no deliveries."""
@@ -51,7 +55,15 @@ class PostgresAlerts:
                 if rows
                 else []
             )
-        return await self._report(rows, tuple(CrossingRow(*row) for row in crossings))
+            digests = [row["request_key"] for row in rows if _is_digest(row)]
+            sizes = (
+                await self._pool.fetch(self._queries["digest_sizes"], digests) if digests else []
+            )
+        return await self._report(
+            rows,
+            crossings=tuple(CrossingRow(*row) for row in crossings),
+            digest_sizes={row["request_key"]: row["messages"] for row in sizes},
+        )
 
     async def zone(self) -> str:
         """The billing zone's name."""
@@ -77,18 +89,17 @@ class PostgresAlerts:
         return [(row["outbox_id"], row["outcome"]) for row in rows]
 
     async def _report(
-        self, rows: Sequence[asyncpg.Record], crossings: tuple[CrossingRow, ...] = ()
+        self,
+        rows: Sequence[asyncpg.Record],
+        *,
+        more: bool = False,
+        crossings: tuple[CrossingRow, ...] = (),
+        digest_sizes: dict[str, int] | None = None,
     ) -> AlertsReport:
-        digests = {row["request_key"] for row in rows if _is_digest(row)}
         superseding = {row["superseded_by"] for row in rows if row["superseded_by"]}
         with translated():
             clock = await self._pool.fetchrow(self._queries["alerts_clock"], self._quiet)
             given_up = await self._pool.fetch(self._queries["unacknowledged"], SHOWN_GIVEN_UP)
-            sizes = (
-                await self._pool.fetch(self._queries["digest_sizes"], list(digests))
-                if digests
-                else []
-            )
             above = (
                 await self._pool.fetch(self._queries["superseding"], list(superseding))
                 if superseding
@@ -101,11 +112,11 @@ class PostgresAlerts:
             billing_zone=clock["billing_zone"],
             currency=clock["currency"],
             quiet=clock["quiet"],
-            alerts=rows[0]["alerts"] if rows else 0,
+            more=more,
             deliveries=tuple(DeliveryRow(*(row[name] for name in _DELIVERY)) for row in rows),
             unacknowledged=given_up[0]["messages"] if given_up else 0,
             given_up=tuple(GivenUp(*(row[name] for name in _GIVEN_UP)) for row in given_up),
-            digest_sizes={row["request_key"]: row["messages"] for row in sizes},
+            digest_sizes=digest_sizes or {},
             superseding={row["message_key"]: row["outbox_id"] for row in above},
             crossings=crossings,
         )
