@@ -7,7 +7,9 @@ most do. What a service makes of them is Apprise's own to test.
 from __future__ import annotations
 
 import asyncio
+import html
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +58,18 @@ async def test_title_text_and_urgency_arrive_as_plain_text(
     assert (first["type"], second["type"]) == ("warning", "failure")
 
 
+async def test_a_service_that_shows_html_gets_the_text_and_no_markup(
+    receiver: AppriseServer, renderer: Renderer
+) -> None:
+    notifier = AppriseNotifier(renderer, f"{receiver.url}&format=html")
+    one = message(department_facts("**x** # _y_ & <b>"))
+    assert (await notifier.send(one, LIMIT_SECONDS)).delivered
+    (got,) = receiver.requests
+    assert "<br" in got["message"]
+    assert "**x** # _y_ & \uff1cb>" in html.unescape(got["message"]).replace("\xa0", " ")
+    assert not re.search(r"<(?:strong|b|em|h1)\b", got["message"])
+
+
 async def test_what_is_too_long_is_split_and_nothing_is_left_out(
     receiver: AppriseServer, renderer: Renderer
 ) -> None:
@@ -97,7 +111,7 @@ async def test_a_refusal_is_unknown_and_no_secret_is_logged(
     notifier = AppriseNotifier(renderer, receiver.url)
     answer = await notifier.send(message(), LIMIT_SECONDS)
     assert (answer.cause, answer.retryable) == (FailureCause.UNKNOWN_ANSWER, True)
-    assert len(receiver.requests) == 1
+    assert len(receiver.times) == 1  # a redirect is not followed
     shown = caplog.text + "".join(capfd.readouterr()) + answer.detail + repr(notifier)
     for secret in (SECRET, receiver.token):
         assert secret not in shown
