@@ -61,6 +61,20 @@ def test_many_lines_go_into_several_cards_of_allowed_length() -> None:
     assert len(one["body"]["elements"]) == 3
 
 
+def test_a_line_between_items_parts_two_lists() -> None:
+    (card,) = cards(
+        title="t", markdown="1. a\n2. b\ntext\n3. c\nnote", severity="warning", max_bytes=9_000
+    )
+    elements = card["body"]["elements"]
+    assert [one.get("content") for one in elements] == [
+        "1. a\n2. b",
+        "text",
+        "3. c",
+        None,
+        "<font color='grey'>note</font>",
+    ]
+
+
 def test_the_keyword_is_added_where_the_title_lacks_it() -> None:
     def elements(title: str) -> list[dict[str, Any]]:
         (body,) = card_bodies(
