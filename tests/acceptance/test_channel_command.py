@@ -217,10 +217,10 @@ async def test_without_a_file_the_variables_count() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("test", "opps"), "no channel is called 'opps': did you mean ops?"),
+        (("test", "opps"), "'opps' is no channel here: did you mean ops?"),
         (("test", "ops", "--to", "a@b.c"), "--to is for e-mail channels, and ops is feishu-webho"),
         (("test", "mail", "--to", "a"), "--to is no e-mail address: one such as"),
-        (("test", "ops", "--lang", "zh"), "--lang 'zh': did you mean zh-CN?"),
+        (("test", "ops", "--lang", "zh"), "--lang 'zh' is not known: did you mean zh-CN?"),
         (("test",), "the following arguments are required: NAME"),
         ((), "the following arguments are required: list | test"),
     ],

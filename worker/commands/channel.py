@@ -70,7 +70,7 @@ async def _test(args: argparse.Namespace, deps: Deps, delivery: DeliverySettings
     if args.lang not in LANGUAGES:
         from worker.configuration.table import meant, shown
 
-        raise UsageError(f"--lang {shown(args.lang)}: {meant(args.lang, LANGUAGES)}")
+        raise UsageError(f"--lang {shown(args.lang)} is not known: {meant(args.lang, LANGUAGES)}")
     targets = _targets(_named(args.name, delivery), args.to)
     channels = deps.channels()
     failed = False
@@ -96,7 +96,7 @@ def _named(name: str, delivery: DeliverySettings) -> ChannelSettings:
     if name not in known:
         from worker.configuration.table import meant, shown
 
-        raise UsageError(f"no channel is called {shown(name)}: {meant(name, known)}")
+        raise UsageError(f"{shown(name)} is no channel here: {meant(name, known)}")
     return known[name]
 
 

@@ -127,7 +127,7 @@ class Routing:
         return name
 
     def _undefined(self, name: str, names: Iterable[str]) -> str:
-        return f"names a channel that isn't defined, {shown(name)}: {meant(name, names)}"
+        return f"names {shown(name)}, a channel that isn't defined: {meant(name, names)}"
 
 
 def quiet_hours(table: Table | None) -> QuietHours | None:
