@@ -82,7 +82,11 @@ BEGIN
         ON CONFLICT DO NOTHING
         RETURNING fallback_of
     )
-    SELECT cardinality(v_dead) - count(DISTINCT t.fallback_of) INTO untold FROM told t;
+    -- of what died before and was retried by hand, the fallbacks were told then
+    SELECT cardinality(v_dead) - count(DISTINCT f.fallback_of) INTO untold
+      FROM (SELECT t.fallback_of FROM told t
+            UNION ALL
+            SELECT o.fallback_of FROM quota_outbox o WHERE o.fallback_of = ANY (v_dead)) f;
 
     dead := cardinality(v_dead);
     retried := cardinality(v_ids) - dead;

@@ -125,13 +125,18 @@ AS $$
                'downgrade_pct', b.downgrade_pct, 'protect_pct', b.protect_pct,
                'downgrade_model', b.downgrade_model, 'downgrade_from', b.downgrade_from,
                'owner_emails', coalesce(d.owner_emails, '{}'), 'finance_emails', coalesce(d.finance_emails, '{}'),
-               'top_apps', CASE m.subject_kind WHEN 'department'
-                           THEN quota_department_top_apps(m.subject, m.environment, p_now) END),
+               'top_apps', CASE m.subject_kind WHEN 'department' THEN coalesce(a.top_apps, '[]') END),
            m.for_digest
       FROM message m
      CROSS JOIN quota_settings g
       JOIN listed i ON i.message_key = m.message_key
       LEFT JOIN tier t ON t.message_key = m.message_key
+      LEFT JOIN quota_departments_top_apps(
+                    ARRAY(SELECT m.subject FROM message m WHERE m.subject_kind = 'department'
+                           ORDER BY m.subject, m.environment),
+                    ARRAY(SELECT m.environment FROM message m WHERE m.subject_kind = 'department'
+                           ORDER BY m.subject, m.environment), p_now) a
+             ON m.subject_kind = 'department' AND a.department_id = m.subject AND a.environment = m.environment
       -- by the key: a join would read every tenant's limits
       LEFT JOIN LATERAL (
         SELECT l.department_id, l.enforce, l.locale FROM tenant_limits l

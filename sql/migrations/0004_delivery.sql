@@ -56,3 +56,4 @@ DROP FUNCTION IF EXISTS quota_warn_facts(text[], timestamptz);
 DROP FUNCTION IF EXISTS quota_outbox_claim(text, text[], int, int, timestamptz);
 DROP FUNCTION IF EXISTS quota_outbox_finish(bigint, uuid, timestamptz);
 DROP FUNCTION IF EXISTS quota_outbox_fail(bigint, uuid, text, text, boolean, text, timestamptz);
+DROP FUNCTION IF EXISTS quota_department_top_apps(text, text, timestamptz, int);
