@@ -53,6 +53,22 @@ async def test_retry_gives_the_dead_a_new_day(dsn: str, conn: Connection) -> Non
     assert "retried by hand, was given up as no answer" in (await quota_worker(dsn, "alerts")).out
 
 
+async def test_what_dies_again_after_a_retry_was_told_before(conn: Connection) -> None:
+    """Its fallback is neither told twice nor missed."""
+    await put(conn, "a")
+    for _ in range(2):
+        held = await conn.fetchrow("SELECT * FROM quota_outbox_claim('ops', '{}', NULL, 1)")
+        ended = await conn.fetchrow(
+            "SELECT * FROM quota_outbox_fail($1, $2, 'bot_removed', '', false, $3)",
+            [held["outbox_id"]],
+            held["lease_token"],
+            '[{"channel": "chat", "recipient": null}]',
+        )
+        assert (ended["dead"], ended["untold"]) == (1, 0)
+        await conn.execute(RETRY, [held["outbox_id"]])
+    assert await conn.fetchval("SELECT count(*) FROM quota_outbox WHERE channel = 'chat'") == 1
+
+
 async def test_all_or_none(dsn: str, conn: Connection) -> None:
     dead = await put(conn, "a", state="dead", attempts=1, last_failure="rejected")
     refused = {
