@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from worker.jobs.deliver import DeliverCounts
+    from worker.settings import DeliverySettings
 
 NOW = datetime(2026, 11, 30, 10, 0, tzinfo=UTC)
 
@@ -64,12 +65,16 @@ async def run_deliver(
     seconds: float = 240.0,
     stream: io.StringIO | None = None,
     dry_run: bool = False,
+    delivery: DeliverySettings | None = None,
 ) -> DeliverCounts:
     """One run of the job in this process, on a pool of its own."""
     assets = Assets()
     queries = load_queries(assets, "outbox")
     channels = ConfiguredChannels.from_delivery(
-        load_delivery(environ), assets, environ={**os.environ, **environ}, stream=stream
+        delivery or load_delivery(environ),
+        assets,
+        environ={**os.environ, **environ},
+        stream=stream,
     )
     pool = await open_pool(dsn)
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from contract.conftest import SECRET
 from contract.outbox_world import put, run_deliver
 from contract.servers import OK
+from worker.settings import ChannelSettings, DeliverySettings
 
 if TYPE_CHECKING:
     import asyncpg
@@ -52,3 +53,15 @@ async def test_a_channel_that_breaks_fails_one_message_and_no_other(
         ("sent", None, None),
     ]
     assert "tenant-003" in stream.getvalue()
+
+
+async def test_a_channel_that_can_t_be_made_holds_up_no_other(dsn: str, conn: Connection) -> None:
+    await put(conn, 2, channel="hook")
+    await put(conn, 1, channel="console")
+    values = {"url": "http://127.0.0.1:9/", "secret": f"whsec_{SECRET}!"}
+    delivery = DeliverySettings(channels=(ChannelSettings("hook", "webhook", values),))
+    stream = io.StringIO()
+    counts = await run_deliver(dsn, {}, stream=stream, delivery=delivery)
+    assert (counts.dead, counts.sent, counts.failed) == (2, 3, 0)
+    assert stream.getvalue().count("told here because hook failed") == 2
+    assert SECRET not in str(await conn.fetch("SELECT * FROM quota_outbox"))

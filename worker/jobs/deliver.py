@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from worker.errors import ConfigurationError
 from worker.jobs.context import JobCounts
 from worker.models import Delivery, Digest, FailureCause
 
@@ -90,7 +91,7 @@ async def run(ctx: JobContext) -> DeliverCounts:
     if ctx.dry_run or due == 0:
         return DeliverCounts(due=due)
     try:
-        await _abandoned(job)
+        await _give_up(job, None, "no such channel here")
         # A fallback may be told on a channel whose turn is over: another round, once for
         # each link of the chain. Console is the last one even where it isn't configured.
         names = dict.fromkeys([*ctx.ports.channels.names, "console"])
@@ -117,18 +118,17 @@ async def run(ctx: JobContext) -> DeliverCounts:
     )
 
 
-async def _abandoned(job: _Run) -> None:
-    """Messages for channels that nobody serves any more: given up, told elsewhere."""
+async def _give_up(job: _Run, channel: str | None, detail: str) -> None:
+    """Messages that can't be sent here are told elsewhere; None: those of unserved channels."""
     ctx = job.ctx
     for _ in range(MAX_MESSAGES_PER_CHANNEL):
         if ctx.deadline.reached(MARGIN_SECONDS):
             job.tally.leftover = True
             return
-        claim = await ctx.ports.outbox.claim(None, None, LEASE_SECONDS, job.now())
+        claim = await ctx.ports.outbox.claim(channel, None, LEASE_SECONDS, job.now())
         if claim is None:
             return
-        answer = _given_up(FailureCause.NOT_CONFIGURED, "no such channel here")
-        await _settle(job, claim, answer)
+        await _settle(job, claim, _given_up(FailureCause.NOT_CONFIGURED, detail))
 
 
 async def _settle(job: _Run, claim: Claim, answer: Delivery) -> float | None:
@@ -163,7 +163,11 @@ class _Channel:
         """Send request after request until nothing is due, within this run's waits."""
         job = self._job
         outbox = job.ctx.ports.outbox
-        notifier = job.ctx.ports.channels.notifier(self._name)
+        try:
+            notifier = job.ctx.ports.channels.notifier(self._name)
+        except ConfigurationError as error:  # what only the channel's own library knows
+            await _give_up(job, self._name, str(error))
+            return
         for _ in range(MAX_MESSAGES_PER_CHANNEL):
             if job.ctx.deadline.reached(MARGIN_SECONDS):
                 job.tally.leftover = True
