@@ -124,3 +124,11 @@ async def test_a_told_refusal_is_not_told_again_of_the_other_dimension(world: Wo
     assert await world.reserve(cost_nanos=400_000_000) == ["department_budget_exhausted"]
     assert await world.warn() == (1, 1, 0, 0)
     assert await world.log() == [("tokens", 100, "told"), ("cost", 100, "told")]
+
+
+async def test_a_budget_of_nothing_exhausts_no_other(world: World) -> None:
+    await world.department(monthly_tokens=1_000, monthly_cost_cents=0)
+    await world.tenant(department_id="d")
+    assert await world.reserve(in_tokens=10) == ["department_budget_exhausted"]
+    assert await world.warn() == (0, 0, 0, 0)
+    assert await world.log() == []
