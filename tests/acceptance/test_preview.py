@@ -118,6 +118,7 @@ def test_facts_of_another_shape(
         (("severity",), "bad", "severity: one of exhausted, protected, downgrade, warning is"),
         (("decided_at",), "2026-11-30T10:00:00", "decided_at: a time with its offset"),
         (("dimensions", 0, "used"), 1.5, "dimensions[0].used: a whole number is wanted"),
+        (("dimensions", 1, "used"), float("inf"), "dimensions[1].used: a whole number is wanted"),
         (("dimensions", 0, "cap"), float("nan"), "dimensions[0].cap: a whole number is wanted"),
         (("dimensions", 0, "used"), True, "dimensions[0].used: a whole number is wanted"),
         (("dimensions", 1, "pct"), "x", "dimensions[1].pct: a number is wanted"),
