@@ -57,7 +57,7 @@ async def test_one_row_for_each_channel(world: World) -> None:
     ],
 )
 async def test_the_first_rule_that_matches_decides(
-    world: World, rule: dict[str, Any], matches: bool
+    world: World, rule: dict[str, Any], *, matches: bool
 ) -> None:
     await world.department()
     await world.tenant(daily_completions=10, department_id="d")
