@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 MAX_SUGGESTIONS: Final = 1
-SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning")
+SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning", "available")
 
 
 def facts_faults(facts: object) -> list[str]:
@@ -188,6 +188,8 @@ _ALERT: Final[Mapping[str, _Fact]] = {
     "owner_emails": _Fact(*_TEXTS),
     "finance_emails": _Fact(*_TEXTS),
     "top_apps": _Fact(*_LIST, or_null=True, inner=_APP),
+    # why a subject is available again
+    "reason": _Fact(*_one_of("period", "allowance"), may_lack=True),
     # only where it is told on a fallback channel
     "undelivered": _Fact(*_OBJECT, may_lack=True, inner=_UNDELIVERED),
 }

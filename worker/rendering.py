@@ -1,7 +1,9 @@
 """Messages from facts: Jinja2 templates by kind, channel and language.
 
-A template is `templates/<kind>/<family>.<language>.<part>.j2`; its part says how
-untrusted text is made safe there (`txt` for chats, `term` for terminals, `title` and `md`
+A kind is a folder of `templates/`: its `line` and `details` in each language say what
+happened. Each family of channels puts them into the same frame for every kind,
+`frame/<family>.<part>.j2`, unless the kind has one of its own; the part says how untrusted
+text is made safe there (`txt` for chats, `term` for terminals, `title` and `md`
 for cards, `html` for mails), but for families with ways of their own. Every value that a
 template shows goes through that, unless one of our own filters made it. An unknown
 variable is an error, never an empty space.
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 LANGUAGES: Final = ("en", "zh-CN")
 LINES_KEPT: Final = 2_000
-SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning")
+SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning", "available")
 _ESCAPES: Final[Mapping[str, Callable[[str], str]]] = {
     "txt": untrusted.for_chat_text,
     "term": untrusted.for_terminal,
@@ -71,16 +73,16 @@ class Renderer:
 
         Raises RenderingError, with the template's name but no value out of the facts.
         """
-        name = f"{message.kind}/{family}.{_language(message)}.{part}.j2"
+        names = [f"{message.kind}/{family}.{part}.j2", f"frame/{family}.{part}.j2"]
         escape = _escape(family, part)
-        return self._rendered(name, escape, lambda: {"alert": alert_view(message.facts)})
+        return self._rendered(names, escape, message.kind, _language(message), _alert(message))
 
     def render_digest(self, messages: Sequence[OutboxMessage], family: str, part: str) -> str:
         """One part of a digest, in the language of the first message. Raises RenderingError.
 
         A message whose line can't be rendered still has one, with what is known of it.
         """
-        name = f"digest/{family}.{_language(messages[0])}.{part}.j2"
+        names = [f"digest/{family}.{part}.j2", f"frame/{family}.{part}.j2"]
         counts = Counter(message.severity for message in messages)
         lines = [self.render_line(message, part, family) for message in messages]
         view = {
@@ -89,7 +91,8 @@ class Renderer:
             "lines": lines,
             "told": [(one.severity, line) for one, line in zip(messages, lines, strict=True)],
         }
-        return self._rendered(name, _escape(family, part), lambda: view)
+        escape = _escape(family, part)
+        return self._rendered(names, escape, "digest", _language(messages[0]), lambda: view)
 
     def render_line(self, message: OutboxMessage, part: str, family: str = "") -> Trusted:
         """The message in one line, escaped for this part; never raises for its facts.
@@ -104,25 +107,31 @@ class Renderer:
         return self._lines[key]
 
     def _line(self, message: OutboxMessage, part: str, family: str) -> Trusted:
-        escape = _escape(family, part)
-        language = _language(message)
-        name = f"{message.kind}/line.{language}.j2"
+        escape, language = _escape(family, part), _language(message)
+        names = [f"{message.kind}/line.{language}.j2"]
         try:
-            line = self._rendered(name, escape, lambda: {"alert": alert_view(message.facts)})
+            line = self._rendered(names, escape, message.kind, language, _alert(message))
         except RenderingError:
-            view = {"kind": message.kind, "message_id": message.message_id}
-            line = self._rendered(f"digest/unshown.{language}.j2", escape, lambda: view)
+            names = [f"digest/unshown.{language}.j2"]
+            view = {"message_id": message.message_id}
+            line = self._rendered(names, escape, message.kind, language, lambda: view)
         return Trusted(line)
 
     def _rendered(
-        self, name: str, escape: Callable[[str], str], view: Callable[[], dict[str, Any]]
+        self,
+        names: Sequence[str],
+        escape: Callable[[str], str],
+        kind: str,
+        language: str,
+        view: Callable[[], dict[str, Any]],
     ) -> str:
         from jinja2 import TemplateError
 
         try:
-            return self._environment(escape).get_template(name).render(view()).strip()
+            template = self._environment(escape).select_template(names)
+            return template.render(view(), kind=kind, language=language).strip()
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise RenderingError(f"{name} failed: {type(error).__name__}") from error
+            raise RenderingError(f"{names[0]} failed: {type(error).__name__}") from error
         except AssetMissingError as error:
             raise RenderingError(str(error)) from error
 
@@ -150,6 +159,10 @@ class Renderer:
 
 def _escape(family: str, part: str) -> Callable[[str], str]:
     return _FAMILY_ESCAPES.get((family, part)) or _ESCAPES[part]
+
+
+def _alert(message: OutboxMessage) -> Callable[[], dict[str, Any]]:
+    return lambda: {"alert": alert_view(message.facts)}
 
 
 def _language(message: OutboxMessage) -> str:

@@ -166,10 +166,28 @@ def sample_facts(kind: str, samples: str) -> list[dict[str, Any]]:
     if kind == TEST:
         name = make[TENANT](0)["subject"] if samples in _NAMING else "ops"
         return [trial_facts(name, "quota-1.example", AT)]
+    if kind == AVAILABLE:
+        return [_available(make[TENANT](0))]
     if kind != DIGEST:
         return [make[kind](0)]
     members = [make[DEPARTMENT if n % 4 == 0 else TENANT](n) for n in range(DIGEST_MESSAGES)]
     return sorted(members, key=lambda facts: _URGENCY.index(facts["severity"]))
+
+
+def _available(facts: dict[str, Any]) -> dict[str, Any]:
+    """The same subject, after its cap was raised."""
+    told = [
+        one | {"cap": one["cap"] * 2, "pct": one["pct"] / 2, "threshold": 100, "refused_at": None}
+        for one in facts["dimensions"]
+        if one["crossed"]
+    ]
+    return facts | {
+        "severity": "available",
+        "threshold": 100,
+        "past": False,
+        "reason": "allowance",
+        "dimensions": told,
+    }
 
 
 def _tenant(number: int) -> dict[str, Any]:
@@ -325,7 +343,8 @@ TENANT: Final = "tenant-warn"
 DEPARTMENT: Final = "department-warn"
 DIGEST: Final = "digest"
 TEST: Final = "test"
-KINDS: Final = (TENANT, DEPARTMENT, DIGEST, TEST)
+AVAILABLE: Final = "available"
+KINDS: Final = (TENANT, DEPARTMENT, AVAILABLE, DIGEST, TEST)
 # Sets that differ by the names that people choose.
 _NAMING: Final = frozenset({"long-names", "hostile-names"})
 # As the outbox is claimed: a digest's first line is its most urgent.

@@ -81,10 +81,10 @@ BEGIN
                jsonb_build_object(
                    'subject_kind', t.subject_kind, 'subject', t.subject, 'environment', t.environment,
                    'department_id', CASE t.subject_kind WHEN 'tenant' THEN t.department_id ELSE t.subject END,
-                   'department_name', d.name, 'severity', 'available', 'past', false, 'decided_at', p_now,
+                   'department_name', d.name, 'severity', 'available', 'threshold', 100, 'past', false, 'decided_at', p_now,
                    'reason', CASE WHEN t.by_period THEN 'period' ELSE 'allowance' END,
                    'zone', g.billing_zone, 'currency', g.currency, 'dimensions', coalesce(t.dimensions, '[]'),
-                   'enforce', t.enforce, 'tier', NULL, 'top_apps', NULL,
+                   'enforce', t.enforce, 'tier', NULL, 'downgrade_model', NULL, 'downgrade_from', NULL, 'top_apps', NULL,
                    'owner_emails', coalesce(d.owner_emails, '{}'), 'finance_emails', coalesce(d.finance_emails, '{}'))
                AS facts
           FROM told t

@@ -41,7 +41,10 @@ async def test_it_needs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["tenant"], "no kind tenant: choose one of tenant-warn, department-warn, digest, test"),
+        (
+            ["tenant"],
+            "no kind tenant: choose one of tenant-warn, department-warn, available, digest, test",
+        ),
         (["tenant-warn", "--channel", "fax"], "no channel fax: choose one of console, im-bot,"),
         (["tenant-warn", "--lang", "fr"], "no language fr: choose one of en, zh-CN"),
         (["tenant-warn", "--part", "html"], "console has no part 'html': choose one of term"),
@@ -115,7 +118,11 @@ def test_facts_of_another_shape(
     ("path", "value", "fault"),
     [
         (("zone",), "Mars/Base", "zone: a time zone like Asia/Shanghai is wanted"),
-        (("severity",), "bad", "severity: one of exhausted, protected, downgrade, warning is"),
+        (
+            ("severity",),
+            "bad",
+            "severity: one of exhausted, protected, downgrade, warning, available is",
+        ),
         (("decided_at",), "2026-11-30T10:00:00", "decided_at: a time with its offset"),
         (("dimensions", 0, "used"), 1.5, "dimensions[0].used: a whole number is wanted"),
         (("dimensions", 1, "used"), float("inf"), "dimensions[1].used: a whole number is wanted"),

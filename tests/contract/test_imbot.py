@@ -140,7 +140,7 @@ def plain_renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
     root = tmp_path_factory.mktemp("assets")
     folder = root / "templates" / "tenant-warn"
     folder.mkdir(parents=True)
-    (folder / "im-bot.en.txt.j2").write_text("{{ alert.subject }}")
+    (folder / "im-bot.txt.j2").write_text("{{ alert.subject }}")
     return Renderer(Assets(root))
 
 
