@@ -36,7 +36,7 @@ BEGIN
     IF NOT FOUND THEN
         SELECT o.* INTO v_top FROM quota_outbox o
          WHERE o.state = 'sending' AND o.lease_until <= v_now AND o.urgency <= v_urgency
-           AND (o.attempts < 3 OR o.lease_until + quota_outbox_wait(o.attempts) <= v_now)
+           AND (o.lost_workers < 2 OR o.lease_until + quota_outbox_wait(o.attempts) <= v_now)
            AND CASE WHEN p_channel IS NOT NULL THEN o.channel = p_channel
                     ELSE o.channel <> ALL (p_served) AND o.created_at <= v_now - interval '1 hour' END
          ORDER BY o.urgency, o.created_at, o.outbox_id
@@ -46,7 +46,7 @@ BEGIN
         END IF;
     END IF;
 
-    IF v_top.request_key <> v_top.dedupe_key AND NOT (v_top.state = 'sending' AND v_top.attempts >= 3) THEN
+    IF v_top.request_key <> v_top.dedupe_key AND NOT (v_top.state = 'sending' AND v_top.lost_workers >= 2) THEN
         v_digest := v_top.request_key;
         v_ids := ARRAY(
             SELECT o.outbox_id FROM quota_outbox o
@@ -85,6 +85,8 @@ BEGIN
                attempts = o.attempts + 1, first_attempt_at = coalesce(o.first_attempt_at, v_now),
                request_key = CASE WHEN v_digest IS NOT NULL THEN v_digest
                                   WHEN cardinality(v_ids) = 1 THEN o.dedupe_key END,
+               key_stays = o.key_stays OR o.state = 'sending' AND o.request_key IS NOT NULL,
+               lost_workers = o.lost_workers + (o.state = 'sending')::int,
                last_failure = CASE WHEN o.state = 'sending' THEN 'worker_lost' ELSE o.last_failure END,
                last_detail = CASE WHEN o.state = 'sending' THEN NULL ELSE o.last_detail END,
                failed_at = CASE WHEN o.state = 'sending' THEN v_now ELSE o.failed_at END

@@ -4,7 +4,8 @@
 -- or 24 h have passed since the first attempt), untold (of the dead, those that no channel tells), lost (the lease is
 -- another's; nothing changed). The waits: quota_outbox_wait, the last attempt at 24 h. A digest whose content was
 -- refused is broken up: each goes out by itself at once, so that one spoils no other. Where the service may have
--- taken the request it is repeated as it was, else its messages are free to be collected anew.
+-- taken the request, at this attempt or at an earlier one, it is repeated as it was, else its messages are free to be
+-- collected anew.
 -- A dead message is told on the fallbacks, once each, in this transaction: rows of their own, with the same facts and
 -- the cause. p_fallbacks: [{"channel": "ops", "recipient": null}, …]; its own channel is no fallback; a message that is
 -- one itself, or that has none, goes to the console.
@@ -20,6 +21,8 @@ SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
+    -- the service may have taken it, though it didn't say so
+    v_in_doubt constant boolean := p_cause IN ('timeout', 'unknown_answer', 'server_error', 'command_failed', 'worker_lost');
     v_now      timestamptz := coalesce(p_now, clock_timestamp());
     v_ids      bigint[];
     v_attempts int;
@@ -44,14 +47,13 @@ BEGIN
     END IF;
 
     UPDATE quota_outbox o
-       SET state = CASE WHEN o.outbox_id = ANY (v_dead) THEN 'dead' WHEN o.digest_only AND NOT v_apart
-                             AND p_cause NOT IN ('timeout', 'unknown_answer', 'server_error', 'command_failed', 'worker_lost')
-                        THEN 'stale' ELSE 'pending' END,
+       SET state = CASE WHEN o.outbox_id = ANY (v_dead) THEN 'dead'
+                        WHEN o.digest_only AND NOT (v_apart OR v_in_doubt OR o.key_stays) THEN 'stale'
+                        ELSE 'pending' END,
            ended_at = CASE WHEN o.outbox_id = ANY (v_dead) THEN v_now END,
            next_attempt_at = CASE WHEN o.outbox_id = ANY (v_dead) THEN o.next_attempt_at ELSE v_next END,
-           request_key = CASE WHEN v_apart THEN o.dedupe_key
-                              WHEN p_cause IN ('timeout', 'unknown_answer', 'server_error', 'command_failed', 'worker_lost')
-                              THEN o.request_key END,
+           request_key = CASE WHEN v_apart THEN o.dedupe_key WHEN v_in_doubt OR o.key_stays THEN o.request_key END,
+           key_stays = o.key_stays OR v_in_doubt OR v_apart, lost_workers = 0,
            lease_token = NULL, lease_until = NULL, last_failure = p_cause, last_detail = p_detail, failed_at = v_now
      WHERE o.outbox_id = ANY (v_ids);
 

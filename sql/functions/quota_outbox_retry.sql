@@ -30,6 +30,8 @@ BEGIN
                attempts = CASE WHEN o.state = 'dead' THEN 0 ELSE o.attempts END,
                first_attempt_at = CASE WHEN o.state = 'dead' THEN NULL ELSE o.first_attempt_at END,
                request_key = CASE WHEN o.state = 'dead' THEN NULL ELSE o.request_key END,
+               key_stays = o.state <> 'dead' AND (o.key_stays OR o.state = 'sending' AND o.request_key IS NOT NULL),
+               lost_workers = o.lost_workers + (o.state = 'sending')::int,
                last_failure = CASE WHEN o.state = 'sending' THEN 'worker_lost' ELSE o.last_failure END,
                last_detail = CASE WHEN o.state = 'sending' THEN NULL ELSE o.last_detail END,
                failed_at = CASE WHEN o.state = 'sending' THEN v_now ELSE o.failed_at END,

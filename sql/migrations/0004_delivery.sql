@@ -10,6 +10,10 @@ ALTER TABLE quota_outbox
     -- the id of the request it went out in, while it may have arrived: its own dedupe_key, or a digest's. Repeated
     -- under the same id with the same members, so that a service that knows ids takes it once.
     ADD COLUMN request_key   text,
+    -- request_key stays whatever the next attempt comes to: an earlier one may have arrived, or its digest was refused
+    ADD COLUMN key_stays     boolean NOT NULL DEFAULT false,
+    -- how many workers were lost with it, one after the other
+    ADD COLUMN lost_workers  int     NOT NULL DEFAULT 0,
     -- never a message of its own: a line of the recipient's next digest
     ADD COLUMN digest_only   boolean NOT NULL DEFAULT false,
     ADD COLUMN superseded_by text,
