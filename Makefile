@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-fast mutants long crash lint format bench clean requirements
+.PHONY: demo test test-fast mutants long crash month lint format bench clean requirements
 
 demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
@@ -39,6 +39,11 @@ long: $(VENV)/.dev-installed
 # kill -9 at every await around a side effect, in 200 seeded runs (`make test`: a dozen); prints the seed.
 crash: $(VENV)/.dev-installed
 	QUOTA_WORKER_CRASH_RUNS=$${QUOTA_WORKER_CRASH_RUNS:-200} $(BIN)/python -m pytest -q -s tests/crash
+
+# Whole months of three workers among random faults, against a model of what must be told (`make test`: some days).
+# Fresh seeds, which it prints; QUOTA_WORKER_MONTHS says how many, QUOTA_WORKER_SEED repeats one.
+month: $(VENV)/.dev-installed
+	QUOTA_WORKER_MONTH=1 $(BIN)/python -m pytest -q -s tests/month
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .
