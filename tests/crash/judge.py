@@ -36,14 +36,17 @@ Message = tuple[str, int]
 class Verdict:
     """Figures of a run that passed."""
 
+    runs: int
     kills: int
-    # kills that fell between a POST and its finish, by whether the receiver knows ids
-    in_doubt: int
-    in_doubt_known: int
-    lost_answers: int
     messages: int
-    repeats_unknown: int
-    repeats_known: int
+    # On hook and mail, which know no ids: requests whose worker was killed between the POST and its
+    # finish, whose answer was lost, and that came again.
+    in_doubt: int
+    unanswered: int
+    repeats: int
+    # On app and bot, which show a request once: in doubt for either reason, and that came again.
+    known_in_doubt: int
+    known_repeats: int
     broken_up: int
 
 
@@ -64,17 +67,21 @@ def judge(seen: Seen) -> Verdict:
         faults += more
         broken_up += broken
     assert not faults, "\n".join([f"seed {seen.plan.seed}: {told_of(seen.deaths)}", *faults])
-    known = [ids for (_, channel), ids in seen.killed_in_doubt.items() if channel in KNOWS_IDS]
-    repeats = {channel: _repeats(taken) for channel, taken in seen.taken.items()}
+    doubts, killed, repeats = Counter[bool](), Counter[bool](), Counter[bool]()
+    for (tick, channel), ids in seen.doubts.items():
+        doubts[channel in KNOWS_IDS] += len(ids)
+        killed[channel in KNOWS_IDS] += len(ids) if tick in {one.tick for one in seen.deaths} else 0
+    for channel, taken in seen.taken.items():
+        repeats[channel in KNOWS_IDS] += _repeats(taken).total()
     return Verdict(
+        runs=1,
         kills=len(seen.deaths),
-        in_doubt=sum(map(len, seen.killed_in_doubt.values())) - sum(map(len, known)),
-        in_doubt_known=sum(map(len, known)),
-        lost_answers=sum(map(len, seen.doubts.values()))
-        - sum(map(len, seen.killed_in_doubt.values())),
         messages=sum(row["state"] == "sent" for row in seen.outbox),
-        repeats_unknown=sum(sum(r.values()) for c, r in repeats.items() if c not in KNOWS_IDS),
-        repeats_known=sum(sum(r.values()) for c, r in repeats.items() if c in KNOWS_IDS),
+        in_doubt=killed[False],
+        unanswered=doubts[False] - killed[False],
+        repeats=repeats[False],
+        known_in_doubt=doubts[True],
+        known_repeats=repeats[True],
         broken_up=broken_up,
     )
 
@@ -125,6 +132,12 @@ def _outbox_faults(seen: Seen) -> list[str]:
                     or _percent(seen, by) <= _percent(seen, row)
                 ):
                     faults.append(f"outbox: {key} on {channel} is superseded by nothing higher")
+    told_instead = Counter(row["fallback_of"] for row in seen.outbox if row["channel"] == "bot")
+    for row in seen.outbox:
+        if row["state"] == "dead" and told_instead[row["outbox_id"]] != 1:
+            faults.append(f"outbox: {row['message_key']} is dead, and not told once on the bot")
+        elif row["state"] not in {"sent", "dead", "superseded"}:
+            faults.append(f"outbox: {row['message_key']} on {row['channel']} is {row['state']}")
     return faults
 
 

@@ -52,8 +52,6 @@ class Seen:
     seconds: list[float] = field(default_factory=list)
     # by tick and channel: the requests that were taken, and not noted as sent when it ended
     doubts: dict[tuple[int, str], set[str]] = field(default_factory=dict)
-    # the same, where the worker had died
-    killed_in_doubt: dict[tuple[int, str], set[str]] = field(default_factory=dict)
     # the requests whose lease a dead worker left behind, sent or not
     held_at_death: dict[tuple[int, str], set[str]] = field(default_factory=dict)
     taken: dict[str, list[Taken]] = field(default_factory=dict)
@@ -123,7 +121,8 @@ class Run:
         }
         text = "".join(f"[channels.{name}]\n{tables[name]}\n" for name in self._plan.channels)
         text += f"[default]\nchannels = {quoted(self._plan.channels)}\nowners = false\n"
-        text += '[fallback]\nchannels = ["bot"]\n'
+        if "bot" in self._plan.channels:
+            text += '[fallback]\nchannels = ["bot"]\n'
         path = self._folder / "quota-worker.toml"
         path.write_text(text)
         return {
@@ -216,8 +215,6 @@ class Run:
             }
             if doubt:
                 self._seen.doubts[self._fates.tick, channel] = doubt
-                if killed:
-                    self._seen.killed_in_doubt[self._fates.tick, channel] = doubt
 
     async def _finished(self) -> None:
         """Ticks that live, until every message has ended; the waits between them are skipped."""
@@ -234,7 +231,7 @@ class Run:
 
     async def _noted(self) -> None:
         self._seen.outbox = await self._conn.fetch(
-            "SELECT subject, message_key, channel, state, superseded_by, fallback_of"
+            "SELECT outbox_id, subject, message_key, channel, state, superseded_by, fallback_of"
             " FROM quota_outbox ORDER BY outbox_id"
         )
         self._seen.log = await self._conn.fetch(
