@@ -12,9 +12,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
 
-# What the second server can answer differently; the rest (units, the model, odd folder names) is the same on both.
-ON_EACH_SERVER := tests/sql tests/mutations tests/migration tests/postgres tests/contract tests/acceptance \
-	tests/embedded/test_life_cycle.py tests/test_house.py
+# What the second server can answer differently. The rest is the same on both: units, the model, planted bugs,
+# channels, packages, odd folder names.
+ON_EACH_SERVER := tests/sql tests/migration tests/postgres tests/crash tests/month tests/contract/test_outbox.py \
+	tests/embedded/test_life_cycle.py tests/test_house.py tests/acceptance \
+	$(patsubst %,--ignore=tests/acceptance/test_%.py,preview channel_command demo wheel sdist gateway_example streams)
 
 # Lint, types and import contracts, then every test on PostgreSQL 18 (the
 # wheel) and, where one is installed, those that meet the server on the system's.

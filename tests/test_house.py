@@ -233,6 +233,12 @@ def test_every_named_query_is_used() -> None:
 TEMPLATES = sorted(
     str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").glob("*/*.j2")
 )
+@pytest.fixture(scope="module")
+def renderer() -> Renderer:
+    """One for all: compiling the templates takes longer than rendering them."""
+    return Renderer(Assets())
+
+
 FRAMES = sorted(name for name in TEMPLATES if name.startswith("frame/"))
 
 
@@ -247,8 +253,9 @@ def test_every_template_is_there_in_both_languages() -> None:
 
 @pytest.mark.parametrize("samples", SAMPLES)
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_kind_renders_in_every_frame_from_sample_facts(samples: str, language: str) -> None:
-    renderer = Renderer(Assets())
+def test_every_kind_renders_in_every_frame_from_sample_facts(
+    samples: str, language: str, renderer: Renderer
+) -> None:
     for kind, frame in itertools.product(KINDS, FRAMES):
         family, part, _ = frame.removeprefix("frame/").split(".")
         if kind == DIGEST and family in {"console", "webhook"}:

@@ -149,10 +149,15 @@ def message(facts: dict[str, Any], kind: str, channel: str, language: str) -> Ou
     return preview_message(facts, kind, channel, language, 1)
 
 
+@pytest.fixture(scope="module")
+def renderer() -> Renderer:
+    """One for all: compiling the templates takes longer than rendering them."""
+    return Renderer(Assets())
+
+
 @pytest.mark.parametrize("samples", SAMPLES)
-def test_every_sample_on_every_channel(samples: str) -> None:
+def test_every_sample_on_every_channel(samples: str, renderer: Renderer) -> None:
     """Its facts have the shape of real ones, and each channel shows all their names."""
-    renderer = Renderer(Assets())
     for kind in KINDS:
         facts = sample_facts(kind, samples)
         if kind != TEST:
