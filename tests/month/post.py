@@ -34,12 +34,18 @@ class Post:
     arrivals: list[Arrival] = field(default_factory=list)
     # what each request carries, as it was leased last
     carried: dict[str, Rows] = field(default_factory=dict)
+    # and when it was put together
+    begun: dict[str, datetime] = field(default_factory=dict)
     # how often a row was given to a worker that never recorded what came of it
     in_doubt: Counter[int] = field(default_factory=Counter)
     # when each channel was asked to take something, by the simulated clock
     asked: dict[str, list[datetime]] = field(default_factory=lambda: defaultdict(list))
     faults: Counter[str] = field(default_factory=Counter)
     unknown: list[str] = field(default_factory=list)
+
+    def lease(self, request_id: str, rows: list[int], at: datetime) -> None:
+        self.carried[request_id] = tuple(rows)
+        self.begun.setdefault(request_id, at)
 
     def take(self, channel: str, request_id: str, at: datetime, text: str, **more: Any) -> None:
         rows = self.carried.get(request_id)

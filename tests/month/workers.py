@@ -6,13 +6,13 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, cast
 
 import asyncpg
 
 from month.clock import SharedClock
-from month.post import Post
+from month.post import Post, Rows
 from worker.assets import Assets
 from worker.errors import QuotaWorkerError
 from worker.jobs import deliver, soft_warn
@@ -24,9 +24,16 @@ from worker.notifiers.feishu_app import FeishuAppNotifier
 from worker.postgres.outbox import OutboxRules, PostgresOutbox, PostgresWarnings
 from worker.postgres.pool import open_pool
 from worker.postgres.queries import load_queries
+from worker.rendering import Renderer
 from worker.settings import DeliverySettings
 
 TICK_SECONDS = 240.0
+
+
+@cache
+def renderer() -> Renderer:
+    """One for all: each would compile the templates anew."""
+    return Renderer(Assets())
 
 
 class Warnings(PostgresWarnings):
@@ -42,6 +49,8 @@ class Outbox(PostgresOutbox):
 
     clock: SharedClock
     post: Post
+    # what each lease was given for one request, until what came of it is recorded
+    leased: dict[str, Rows]
 
     async def count_due(self, now: datetime | None) -> int:
         with self.clock.working():
@@ -71,31 +80,39 @@ class Outbox(PostgresOutbox):
             claim = await super().claim(channel, digest_over, lease_seconds, now)
         if claim is not None:
             if len(claim.messages) == 1:
-                self.post.carried[claim.messages[0].dedupe_key] = tuple(claim.message_ids)
+                self.post.lease(claim.messages[0].dedupe_key, claim.message_ids, self.clock.now)
             if claim.digest_key is not None:
-                self.post.carried[claim.digest_key] = tuple(claim.message_ids)
+                self.post.lease(claim.digest_key, claim.message_ids, self.clock.now)
             if claim.digest_key is not None or len(claim.messages) == 1:
-                self.post.in_doubt.update(claim.message_ids)
+                self._begun(claim, len(claim.messages))
         return claim
+
+    def _begun(self, claim: Claim, count: int) -> None:
+        rows = tuple(claim.message_ids[:count])
+        self.leased[claim.lease_token] = rows
+        self.post.in_doubt.update(rows)
+
+    def _recorded(self, claim: Claim) -> None:
+        self.post.in_doubt.subtract(self.leased.pop(claim.lease_token, ()))
 
     async def keep(self, claim: Claim, count: int) -> str | None:
         with self.clock.working():
             key = await super().keep(claim, count)
         if key is not None:
-            self.post.carried[key] = tuple(claim.message_ids[:count])
-            self.post.in_doubt.update(claim.message_ids[:count])
+            self.post.lease(key, claim.message_ids[:count], self.clock.now)
+            self._begun(claim, count)
         return key
 
     async def finish(self, claim: Claim, now: datetime | None) -> int:
         with self.clock.working():
             finished = await super().finish(claim, now)
-        self.post.in_doubt.subtract(claim.message_ids)
+        self._recorded(claim)
         return finished
 
     async def fail(self, claim: Claim, delivery: Delivery, now: datetime | None) -> FailedAttempt:
         with self.clock.working():
             failed = await super().fail(claim, delivery, now)
-        self.post.in_doubt.subtract(claim.message_ids)
+        self._recorded(claim)
         return failed
 
 
@@ -143,13 +160,14 @@ class Worker:
         assets = Assets()
         queries = load_queries(assets, "outbox")
         channels = Channels(delivery, assets, environ={}, stream=stream)
+        channels._renderer = renderer()
         pool = await open_pool(dsn)
         warnings = Warnings(pool, queries, channels.routes)
         rules = OutboxRules((*channels.names, "console"), channels.fallbacks, channels.quiet)
         outbox = Outbox(pool, queries, rules)
         for one in (warnings, outbox, channels):
             one.clock = clock
-        outbox.post = post
+        outbox.post, outbox.leased = post, {}
         nobody = cast("Any", None)
         return cls(pool, JobPorts(nobody, nobody, warnings, outbox, channels), clock)
 

@@ -11,10 +11,12 @@ import asyncpg
 
 from month.books import BUDGET_REASON, CAP_REASONS, Amounts, Books, Pool, Request
 
-from model.days import day_of
+from model.days import day_of, month_of
 from model.records import Budget, Limits
 
 TENANTS = 24
+# beside them, and nobody else's
+SEE_SAW = "seesaw"
 CENT = 10_000_000
 SOFT_WARN_PCTS = (0, 50, 80, 80, 80, 90, 100)
 # caps that a day's or a month's work of one tenant reaches now and then
@@ -50,6 +52,8 @@ class World:
         self.now = now
         self.books = Books(zone)
         self._ids = 0
+        self._swings = 0
+        self._swung_on = day_of(now, zone)
         self._acts: list[tuple[Callable[[], Awaitable[None]], int]] = [
             (self._reserve, 30),
             (self._burst, 12),
@@ -60,7 +64,8 @@ class World:
             (self._refund, 3),
             (self._release, 4),
             (self._write_directly, 4),
-            (self._change_cap, 8),
+            (self._change_cap, 4),
+            (self._change_full_cap, 8),
             (self._change_budget, 2),
             (self._top_up, 2),
             (self._change_soft_warn_pct, 1),
@@ -94,6 +99,7 @@ class World:
             )
         for number in range(TENANTS):
             await self._tenant(f"tenant{number:02}", zero=number == TENANTS - 1)
+        await self._tenant(SEE_SAW, zero=False)
 
     async def _tenant(self, name: str, *, zero: bool) -> None:
         limits = Limits(
@@ -104,6 +110,8 @@ class World:
         )
         if zero:
             limits.daily_output_tokens = 0
+        if name == SEE_SAW:
+            limits = Limits(**(dict.fromkeys(CAPS) | {"monthly_completions": 100}))
         for pool, members in POOLS.items():
             if name in members:
                 limits.department_id, limits.environment = pool
@@ -136,6 +144,7 @@ class World:
             self.now = max(self.now, begun + timedelta(seconds=moment))
             await self.rng.choices(kinds, weights)[0]()
         self.now = until
+        await self._see_saw()
         if self.rng.random() < 0.7:
             await self._reconcile()
 
@@ -264,6 +273,43 @@ class World:
         )
         self.books.written(tenant, day, change)
 
+    async def _see_saw(self) -> None:
+        """One tenant's month goes up and down all the time: at three ticks once each."""
+        self._swings += 1
+        if self._swings % 3 == 0:
+            return
+        sign = 1 if self._swings % 3 == 1 else -1
+        # down where it went up
+        day = day_of(self.now, self.books.zone) if sign == 1 else self._swung_on
+        self._swung_on = day
+        await self.conn.execute(
+            "INSERT INTO quota_usage AS u (tenant_id, period, completions) VALUES ($1, $2, $3)"
+            " ON CONFLICT (tenant_id, period) DO UPDATE SET completions = u.completions + $3",
+            SEE_SAW,
+            day,
+            sign * 85,
+        )
+        self.books.written(SEE_SAW, day, (sign * 85, 0, 0, 0))
+
+    async def _change_full_cap(self) -> None:
+        """A cap that is nearly full is changed so that usage lies about a threshold."""
+        today = day_of(self.now, self.books.zone)
+        near = [
+            (subject[1], f"{name}_{subject[3]}".replace("cost", "cost_cents"), standing.used)
+            for name, kind, start in (
+                ("daily", "day", today),
+                ("monthly", "month", month_of(today)),
+            )
+            for subject, standing in self.books.standings(kind, start, self.now).items()
+            if subject[0] == "tenant" and standing.used * 2 > standing.cap
+        ]
+        if not near:
+            return
+        tenant, cap, used = self.rng.choice(near)
+        unit = CENT if cap.endswith("cents") else 1
+        share = self.rng.choice([42, 45, 70, 73, 74, 75, 76, 78, 84, 90, 94, 95, 99, 102])
+        await self._set_cap(tenant, cap, max(1, used * 100 // (share * unit)))
+
     async def _change_cap(self) -> None:
         tenant = self._some_tenant()
         limits, cap = self.books.limits[tenant], self.rng.choice(list(CAPS))
@@ -275,7 +321,10 @@ class World:
         else:
             factor = self.rng.choice([0.6, 0.9, 1.04, 1.2, 1.7, None])
             new = factor and max(1, round(old * factor))
-        setattr(limits, cap, new)
+        await self._set_cap(tenant, cap, new)
+
+    async def _set_cap(self, tenant: str, cap: str, new: int | None) -> None:
+        setattr(self.books.limits[tenant], cap, new)
         await self.conn.execute(
             f"UPDATE tenant_limits SET {cap} = $2 WHERE tenant_id = $1", tenant, new
         )
