@@ -200,7 +200,7 @@ class Run:
         """What was taken in this tick and isn't noted as sent."""
         rows = await self._conn.fetch(
             "SELECT channel, state, coalesce(request_key, dedupe_key) AS id FROM quota_outbox"
-            " WHERE state <> 'sent'"
+            " WHERE state IN ('pending', 'sending')"
         )
         for row in rows:
             if killed and row["state"] == "sending":
