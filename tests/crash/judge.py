@@ -152,20 +152,21 @@ def _channel_faults(seen: Seen, channel: str) -> tuple[list[str], int]:
     taken = seen.taken[channel]
     faults = _repeat_faults(seen, channel)
     broken_up = 0
-    requests: dict[Message, set[str]] = defaultdict(set)
+    # by request: how often it tells the message; a digest may hold it and its fallback
+    requests: dict[Message, Counter[str]] = defaultdict(Counter)
     for one in taken:
-        for message in messages_of(one):
-            requests[message].add(one.request_id)
+        for message, times in Counter(messages_of(one)).items():
+            requests[message] |= Counter({one.request_id: times})
     rows = [row for row in seen.outbox if row["channel"] == channel]
     wanted = Counter(_message(seen, row) for row in rows if row["state"] != "superseded")
     # superseded while it was in doubt: it may have arrived
     most = wanted | Counter({_message(seen, row): 1 for row in rows})
     for message in wanted.keys() | requests.keys():
         ids = requests[message]
-        if len(ids) < wanted[message]:
-            faults.append(f"{channel}: LOST {message}: {len(ids)} of {wanted[message]}")
-        elif len(ids) > most[message]:
-            if _lost_workers(seen, channel, ids) >= BROKEN_UP_AFTER:
+        if ids.total() < wanted[message]:
+            faults.append(f"{channel}: LOST {message}: {ids.total()} of {wanted[message]}")
+        elif ids.total() > most[message]:
+            if _lost_workers(seen, channel, set(ids)) >= BROKEN_UP_AFTER:
                 broken_up += 1
             else:
                 faults.append(f"{channel}: {message} TWICE, as {sorted(ids)}")
