@@ -228,7 +228,10 @@ class Judge:
         states = Counter(row.state for row in self.rows.values())
         tellings = [one for tellings in self.expected.log.values() for one in tellings]
         told = Counter(one.state for one in tellings)
-        twice = sum(max(0, len(_seen(arrivals)) - 1) for arrivals in self.shown.values())
+        twice: Counter[str] = Counter()
+        for arrivals in self.shown.values():
+            seen = [one for one in arrivals if not one.again]
+            twice[f"{arrivals[0].channel} shown twice"] += max(0, len(seen) - 1)
         return {
             "crossings": sum(told.values()),
             **{f"crossings {state}": count for state, count in sorted(told.items())},
@@ -239,13 +242,9 @@ class Judge:
             **{f"outbox {state}": count for state, count in sorted(states.items())},
             "requests taken": len(self.post.arrivals),
             "digests": sum(len(one.rows) > 1 for one in self.post.arrivals),
-            "shown twice": twice,
+            **dict(sorted(twice.items())),
             "not recorded": sum(self.post.in_doubt.values()),
         }
-
-
-def _seen(arrivals: list[Arrival]) -> list[Arrival]:
-    return [one for one in arrivals if not one.again]
 
 
 def _fallbacks_of(row: Row) -> list[Target]:
