@@ -27,6 +27,17 @@ DECLARE
     v_token   uuid := gen_random_uuid();
     v_waiting int;
 BEGIN
+    -- lost before it was known what would go into its request: never sent, so collected anew; the second time alone
+    UPDATE quota_outbox o
+       SET state = CASE WHEN o.digest_only AND o.lost_workers < 1 THEN 'stale' ELSE 'pending' END,
+           lease_token = NULL, lease_until = NULL, lost_workers = o.lost_workers + 1,
+           request_key = CASE WHEN o.lost_workers >= 1 THEN o.dedupe_key END,
+           last_failure = 'worker_lost', last_detail = NULL, failed_at = v_now
+     WHERE o.outbox_id IN (SELECT l.outbox_id FROM quota_outbox l
+                            WHERE l.state = 'sending' AND l.lease_until <= v_now AND l.request_key IS NULL
+                              AND l.channel = p_channel
+                              FOR UPDATE SKIP LOCKED);
+
     SELECT o.* INTO v_top FROM quota_outbox o
      WHERE o.state = 'pending' AND o.next_attempt_at <= v_now AND o.urgency <= v_urgency
        AND CASE WHEN p_channel IS NOT NULL THEN o.channel = p_channel

@@ -213,14 +213,15 @@ async def test_who_kills_its_workers_for_a_day_is_given_up(conn: Connection) -> 
     )
 
 
-async def test_two_workers_never_hold_the_same(conn: Connection) -> None:
-    await put(conn, 30)
+async def test_a_digest_lost_before_it_was_sent_is_collected_anew(conn: Connection) -> None:
+    await put(conn, 12)
     ids, token, _ = await claim(conn)
-    # the lease ran out before the digest was made: its successor has them
-    again, _, _ = await claim(conn, later(seconds=61))
-    assert again == [1]
+    # its successor has them
+    again, _, key = await claim(conn, later(seconds=61))
+    assert (again, key) == (ids, None)
     assert await keep(conn, ids, token) is None
-    assert await states(conn) == {"sending": 1, "pending": 29}
+    # whatever kills its worker before the request is made: the second time each goes alone
+    assert [(await claim(conn, later(seconds=122)))[0] for _ in range(3)] == [[1], [2], [3]]
 
 
 async def test_the_dead_are_told_on_each_fallback_once(conn: Connection) -> None:
