@@ -64,6 +64,12 @@ BEGIN
              WHERE o.request_key = v_digest
                AND (o.state = 'pending' OR o.state = 'sending' AND o.lease_until <= v_now)
              ORDER BY o.outbox_id FOR UPDATE SKIP LOCKED);
+        -- another worker is at it: two parts of one digest under one id, and a service that knows ids drops the second
+        IF EXISTS (SELECT FROM quota_outbox o
+                    WHERE o.request_key = v_digest AND o.outbox_id <> ALL (v_ids)
+                      AND (o.state = 'pending' OR o.state = 'sending' AND o.lease_until <= v_now)) THEN
+            RETURN;
+        END IF;
     ELSIF v_top.request_key IS NULL AND p_channel IS NOT NULL AND p_digest_over IS NOT NULL THEN
         SELECT count(*) INTO v_waiting
           FROM (SELECT FROM quota_outbox o
