@@ -77,7 +77,10 @@ def headline(row: DeliveryRow, words: Words) -> str:
     mode = f" ({for_terminal(environment)})" if environment not in {"", "production"} else ""
     kind = "department " if row.subject_kind == "department" else ""
     subject = clipped(for_terminal(row.subject)) if row.subject else for_terminal(row.kind)
-    crossed = "; ".join(crossed_words(one) for one in told_dimensions(row.facts))
+    available = row.severity == "available"
+    crossed = "; ".join(
+        crossed_words(one, available=available) for one in told_dimensions(row.facts)
+    )
     return (
         f"{words.moment(row.decided_at)}  {row.severity}  {kind}{subject}{mode}"
         f"{': ' if crossed else ''}{crossed}"
@@ -99,7 +102,7 @@ def history_document(report: AlertsReport) -> dict[str, object]:
     return {
         "at": report.at.isoformat(),
         "billing_zone": report.billing_zone,
-        "quiet": report.quiet,
+        "quiet_until": _iso(report.quiet_until),
         "unacknowledged": report.unacknowledged,
         "given_up": [
             {
@@ -157,6 +160,7 @@ def delivery_document(row: DeliveryRow, report: AlertsReport) -> dict[str, objec
         "created_at": _iso(row.created_at),
         "first_attempt_at": _iso(row.first_attempt_at),
         "next_attempt_at": _iso(row.next_attempt_at) if row.state == "pending" else None,
+        "fallback_from": _iso(report.fallback_from(row)) if row.state == "pending" else None,
         "sent_at": _iso(row.sent_at),
         "ended_at": _iso(row.ended_at),
         "failed_at": _iso(row.failed_at),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from worker.alerts_words import Words
 
 NONE = "-"
-HEADER = ("crossed", "threshold", "time", "used", "held", "cap", "severity", "state", "found")
+HEADER = ("crossed", "threshold", "telling", "used", "held", "cap", "severity", "state", "found")
 RIGHT = frozenset({1, 2, 3, 4, 5})
 
 
@@ -87,7 +87,7 @@ def _crossing(one: CrossingRow, words: Words) -> tuple[str, ...]:
     return (
         for_terminal(f"{one.dimension.replace('_', ' ')}, {one.period_kind} {one.period_start}"),
         f"{one.threshold}%",
-        f"{one.generation + 1}.",
+        str(one.generation + 1),
         _amount(one.used, one.dimension),
         _amount(one.held, one.dimension),
         _amount(one.cap, one.dimension),

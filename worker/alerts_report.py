@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import date, datetime
     from decimal import Decimal
+
+# As in quota_outbox_claim: what waits for a channel that no worker serves is told elsewhere.
+UNSERVED_AFTER: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,9 @@ class AlertsReport:
     """What was told: ``deliveries`` of one alert stand together, the newest alert first.
 
     ``more``: further ones fit; ``unacknowledged`` counts all there are, whatever is listed.
-    ``quiet``: only what is at 100 % is sent now. ``digest_sizes``: messages by the digest's
+    ``quiet_until``: when the quiet hours end, in which only what is at 100 % is sent, None
+    outside of them; ``quiet_zone`` is theirs. ``served``: the configured channels' names,
+    and the console's. ``digest_sizes``: messages by the digest's
     key, where one alert is looked at closely; ``superseding``: a message's id by the key of
     its alert.
     """
@@ -107,7 +113,9 @@ class AlertsReport:
     at: datetime
     billing_zone: str
     currency: str
-    quiet: bool
+    quiet_until: datetime | None
+    quiet_zone: str
+    served: Collection[str]
     more: bool
     deliveries: tuple[DeliveryRow, ...]
     unacknowledged: int
@@ -115,3 +123,14 @@ class AlertsReport:
     digest_sizes: Mapping[str, int]
     superseding: Mapping[str, int]
     crossings: tuple[CrossingRow, ...] = ()
+
+    def held_until(self, row: DeliveryRow) -> datetime | None:
+        """The end of the quiet hours, where the message waits for it."""
+        return self.quiet_until if row.urgency > 0 else None
+
+    def fallback_from(self, row: DeliveryRow) -> datetime | None:
+        """From when on a tick tells it on the fallback, as nobody here serves its channel."""
+        if row.channel in self.served:
+            return None
+        moments = [row.created_at + UNSERVED_AFTER, row.next_attempt_at, self.held_until(row)]
+        return max(moment for moment in moments if moment is not None)

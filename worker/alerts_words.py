@@ -68,9 +68,35 @@ class Words:
             words = f"{words}; acknowledged {self._by_whom(row)}"
         return words
 
+    def next_tick(self, row: DeliveryRow) -> str:
+        """When a message that is due is sent, to stand after a verb."""
+        fallback_from = self._report.fallback_from(row)
+        if fallback_from is not None:
+            since = self._fallback_time(fallback_from)
+            return f"on the fallback {since}, as no channel of its name is configured here"
+        held_until = self._report.held_until(row)
+        if held_until is not None:
+            return f"after the quiet hours, which end at {self._quiet_end(held_until)}"
+        return "with the next tick"
+
+    def _fallback_time(self, at: datetime) -> str:
+        return "with the next tick" if at <= self._report.at else f"from {self.short(at)} on"
+
+    def _quiet_end(self, at: datetime) -> str:
+        """In their own zone, as they are configured; within a day, so without the day."""
+        from worker.periods import load_zone
+
+        zone = self._report.quiet_zone
+        return f"{at.astimezone(load_zone(zone)):%H:%M} {zone}"
+
     def _pending(self, row: DeliveryRow) -> str:
-        if self._report.quiet and row.urgency > 0:
-            when = "waits until the quiet hours are over"
+        fallback_from = self._report.fallback_from(row)
+        held_until = self._report.held_until(row)
+        if fallback_from is not None:
+            since = self._fallback_time(fallback_from)
+            when = f"no channel of that name is configured here: told on the fallback {since}"
+        elif held_until is not None and held_until > row.next_attempt_at:
+            when = f"waits until the quiet hours end at {self._quiet_end(held_until)}"
         elif row.next_attempt_at <= self._report.at:
             when = "waits for the next tick"
         else:
@@ -88,7 +114,8 @@ class Words:
 
     def _sending(self, row: DeliveryRow) -> str:
         if row.lease_until is not None and row.lease_until <= self._report.at:
-            return f"attempt {row.attempts} was cut off, as its worker stopped: to be sent again"
+            cut_off = f"attempt {row.attempts} was cut off, as its worker stopped"
+            return f"{cut_off}: to be sent again {self.next_tick(row)}"
         return f"being sent now, attempt {row.attempts}"
 
     def _sent(self, row: DeliveryRow) -> str:
@@ -117,6 +144,8 @@ class Words:
 
     def _stale(self, row: DeliveryRow) -> str:
         if row.digest_only and row.ended_at is None:
+            if row.channel not in self._report.served:
+                return "waits for the next digest; no channel of that name is configured here"
             return "waits for the next digest"
         return "not sent: out of date"
 
@@ -142,10 +171,12 @@ def told_dimensions(facts: str) -> list[dict[str, Any]]:
         return []
 
 
-def crossed_words(one: Mapping[str, Any]) -> str:
-    """``completions, day 82.0% (past 80%)``."""
+def crossed_words(one: Mapping[str, Any], *, available: bool = False) -> str:
+    """``completions, day 82.0% (past 80%)``; of a notice that something is available again, why."""
     name = f"{str(one['dimension']).replace('_', ' ')}, {one.get('period_kind')}"
     why = f"past {one.get('threshold')}%"
-    if one.get("refused_at") and Decimal(one.get("used") or 0) < Decimal(one.get("cap") or 0):
+    if available:
+        why = "was exhausted"
+    elif one.get("refused_at") and Decimal(one.get("used") or 0) < Decimal(one.get("cap") or 0):
         why = "a request did not fit"
     return for_terminal(f"{name} {Decimal(one.get('pct') or 0):.1f}% ({why})")

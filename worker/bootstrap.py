@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Self, TextIO
 
 from worker.assets import Assets
-from worker.errors import OutputError
-from worker.settings import CONSOLE, DeliverySettings, Settings, load_settings
+from worker.errors import OutputError, SchemaMissingError
+from worker.settings import DeliverySettings, Settings, load_settings
 from worker.telemetry import Log, is_utf8
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from worker.errors import QuotaWorkerError
     from worker.jobs.context import JobPorts
     from worker.notifiers.channels import ConfiguredChannels
     from worker.postgres.embedded import EmbeddedServer
@@ -98,6 +99,13 @@ class Deps:
         if folder is not None:
             tell(f"no POSTGRES_DSN: the embedded server in {folder}")
 
+    def explained(self, error: QuotaWorkerError) -> QuotaWorkerError:
+        """The error of a command that used the embedded server: it may be the wrong database."""
+        if self._server is None or not isinstance(error, SchemaMissingError):
+            return error
+        where = f"no POSTGRES_DSN is set, so this is the embedded server in {self._server.home}"
+        return type(error)(f"{error}; {where}")
+
     async def connection(
         self, command_timeout_seconds: float | None = None
     ) -> asyncpg.Connection[asyncpg.Record]:
@@ -125,6 +133,13 @@ class Deps:
             self._delivery = self._load_delivery()
         return self._delivery
 
+    def tell_variables(self) -> None:
+        """Remarks on variables that may have been meant otherwise. Raises as `delivery`."""
+        from worker.configuration.variables import variable_remarks
+
+        for remark in variable_remarks(self.environ, self.delivery()):
+            tell(f"note: {remark}")
+
     def channels(self) -> ConfiguredChannels:
         """The configured channels. Raises as `delivery`."""
         from worker.notifiers.channels import ConfiguredChannels
@@ -144,8 +159,7 @@ class Deps:
         outbox = load_queries(self.assets, "outbox")
         pool = await self.pool()
         self._stack.push_async_callback(channels.close)
-        served = tuple(dict.fromkeys((*channels.names, CONSOLE)))
-        rules = OutboxRules(served, channels.fallbacks, channels.quiet)
+        rules = OutboxRules(channels.served, channels.fallbacks, channels.quiet)
         return JobPorts(
             ledger=PostgresLedger(pool, load_queries(self.assets, "ledger")),
             months=PostgresMonths(pool, load_queries(self.assets, "jobs")),

@@ -1,8 +1,8 @@
 -- Marks messages as seen by somebody; those that still wait aren't sent any more: all of them, or none.
 --
--- outcome, by id as asked for: acked (it had ended: dead, sent, superseded or stale), withdrawn (it waited, for an
--- attempt or for a digest, or was held by a worker whose lease ran out: superseded), already (acknowledged before:
--- who and when stay); refused are sending and unknown. Where one is refused nothing changes, and the others'
+-- outcome, by id as asked for: acked (it had ended: dead, superseded or stale), acked_sent (it was sent), withdrawn (it
+-- waited, for an attempt or for a digest, or was held by a worker whose lease ran out: superseded), already
+-- (acknowledged before: who and when stay); refused are sending and unknown. Where one is refused nothing changes, and the others'
 -- outcomes say what would have been. The crossing stays told: it is not told anew. Idempotent.
 -- Locks: the messages' rows, sorted. SQLSTATE: 55P03 when a row is held for 2 s; QW002 without a name.
 CREATE OR REPLACE FUNCTION quota_outbox_ack(
@@ -24,6 +24,7 @@ BEGIN
                WHEN h.state = 'pending' OR h.state = 'stale' AND h.digest_only
                     OR h.state = 'sending' AND h.lease_until <= v_now THEN 'withdrawn'
                WHEN h.state = 'sending' THEN 'sending'
+               WHEN h.state = 'sent' THEN 'acked_sent'
                ELSE 'acked' END), '{}')
       INTO v_outcomes
       FROM (SELECT o.* FROM quota_outbox o

@@ -1,7 +1,12 @@
 -- name: alerts_clock
--- quiet: whether only what is at 100 % is sent now, by the quiet hours $1 (JSON as quota_quiet reads it).
-SELECT clock_timestamp() AS at, g.billing_zone, g.currency, quota_quiet($1::jsonb, clock_timestamp()) AS quiet
-  FROM quota_settings g;
+-- quiet_until: when the quiet hours $1 (JSON as quota_quiet reads it) that hold now are over; NULL outside of them.
+SELECT n.at, g.billing_zone, g.currency, z.zone AS quiet_zone,
+       CASE WHEN quota_quiet($1::jsonb, n.at)
+            THEN (l.local::date + (l.local::time >= l.ends)::int + l.ends) AT TIME ZONE z.zone END AS quiet_until
+  FROM quota_settings g
+ CROSS JOIN LATERAL (SELECT clock_timestamp() AS at) n
+ CROSS JOIN LATERAL (SELECT coalesce($1::jsonb ->> 'zone', g.billing_zone) AS zone) z
+ CROSS JOIN LATERAL (SELECT n.at AT TIME ZONE z.zone AS local, ($1::jsonb ->> 'to')::time AS ends) l;
 
 -- name: deliveries
 -- The messages of at most $4 alerts, newest first: those that have a message made since $1, about the subject $2, in
@@ -21,8 +26,8 @@ WITH chosen AS MATERIALIZED (
      ORDER BY o.created_at DESC, o.outbox_id DESC
      LIMIT $4::integer
 )
-SELECT o.outbox_id, o.message_key, min(o.created_at) OVER (PARTITION BY o.message_key) AS decided_at, o.kind, o.severity, o.subject_kind, o.subject, o.environment,
-       o.locale, o.channel, o.recipient, o.state, o.attempts, o.digest_only, o.urgency, o.next_attempt_at, o.lease_until,
+SELECT o.outbox_id, o.message_key, min(o.created_at) OVER (PARTITION BY o.message_key) AS decided_at, o.kind,
+       o.severity, o.subject_kind, o.subject, o.environment, o.locale, o.channel, o.recipient, o.state, o.attempts, o.digest_only, o.urgency, o.next_attempt_at, o.lease_until,
        o.first_attempt_at, o.sent_at, o.ended_at, o.last_failure, o.last_detail, o.failed_at, o.fallback_of,
        o.superseded_by, o.acked_at, o.acked_by, o.ack_note, o.dedupe_key, o.request_key, o.created_at,
        o.facts::text AS facts
@@ -31,15 +36,15 @@ SELECT o.outbox_id, o.message_key, min(o.created_at) OVER (PARTITION BY o.messag
  ORDER BY c.first_at DESC, c.message_key, o.created_at, o.channel, o.recipient NULLS FIRST, o.outbox_id;
 
 -- name: deliveries_of
--- As deliveries, of the one alert that the message $1 belongs to.
-SELECT o.outbox_id, o.message_key, min(o.created_at) OVER () AS decided_at, o.kind, o.severity, o.subject_kind, o.subject, o.environment,
-       o.locale, o.channel, o.recipient, o.state, o.attempts, o.digest_only, o.urgency, o.next_attempt_at, o.lease_until,
+-- As deliveries, of the alerts that the messages $1 belong to.
+SELECT o.outbox_id, o.message_key, min(o.created_at) OVER (PARTITION BY o.message_key) AS decided_at, o.kind,
+       o.severity, o.subject_kind, o.subject, o.environment, o.locale, o.channel, o.recipient, o.state, o.attempts, o.digest_only, o.urgency, o.next_attempt_at, o.lease_until,
        o.first_attempt_at, o.sent_at, o.ended_at, o.last_failure, o.last_detail, o.failed_at, o.fallback_of,
        o.superseded_by, o.acked_at, o.acked_by, o.ack_note, o.dedupe_key, o.request_key, o.created_at,
        o.facts::text AS facts
   FROM quota_outbox o
- WHERE o.message_key = (SELECT m.message_key FROM quota_outbox m WHERE m.outbox_id = $1::bigint)
- ORDER BY o.created_at, o.channel, o.recipient NULLS FIRST, o.outbox_id;
+ WHERE o.message_key IN (SELECT m.message_key FROM quota_outbox m WHERE m.outbox_id = ANY ($1::bigint[]))
+ ORDER BY o.message_key, o.created_at, o.channel, o.recipient NULLS FIRST, o.outbox_id;
 
 -- name: unacknowledged
 -- What was given up and nobody has acknowledged, the oldest first, by the index of dead messages; at most $1.

@@ -11,9 +11,45 @@ from acceptance.program import quota_worker
 from worker.samples import sample_facts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import asyncpg
 
     Connection = asyncpg.Connection[asyncpg.Record]
+
+CHANNELS = """
+[channels.ops]
+kind = "im-bot"
+group = "ops"
+[channels.chat]
+kind = "im-bot"
+group = "chat"
+[channels.mail]
+kind = "email"
+host = "127.0.0.1"
+security = "none"
+sender = "quota@example.com"
+to = ["ops@example.com"]
+[default]
+channels = ["ops", "chat", "mail"]
+"""
+
+
+def configured(folder: Path, more: str = "") -> dict[str, str]:
+    """The variables of a program that knows the channels ops, chat and mail."""
+    path = folder / "quota-worker.toml"
+    path.write_text(CHANNELS + more)
+    return {"QUOTA_WORKER_CONFIG": str(path)}
+
+
+async def quiet_hours(conn: Connection, zone: str) -> tuple[str, str]:
+    """Quiet hours for the file, from two hours ago to two hours from now; and their end, HH:MM."""
+    begins, ends = await conn.fetchrow(
+        "SELECT to_char(now() AT TIME ZONE $1 - interval '2 h', 'HH24:MI'),"
+        "       to_char(now() AT TIME ZONE $1 + interval '2 h', 'HH24:MI')",
+        zone,
+    )
+    return f"[quiet_hours]\nfrom = '{begins}'\nto = '{ends}'\nzone = '{zone}'\n", ends
 
 
 async def put(conn: Connection, alert: str, **columns: Any) -> int:

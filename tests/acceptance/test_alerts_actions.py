@@ -6,35 +6,43 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from acceptance.alerts_world import line_of, listed, put, sending
+from acceptance.alerts_world import configured, line_of, listed, put, sending
 from acceptance.program import quota_worker
 
 from sql.calls import sqlstate_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     import asyncpg
 
     Connection = asyncpg.Connection[asyncpg.Record]
     Connect = Callable[..., Awaitable[Connection]]
 
+REOPENED = (
+    "will be sent again with the next tick; its attempts are counted anew,"
+    " and its acknowledgement is taken back"
+)
 RETRY = "SELECT * FROM quota_outbox_retry($1)"
 ACK = "SELECT * FROM quota_outbox_ack($1, 'ann')"
 
 
-async def test_retry_gives_the_dead_a_new_day(dsn: str, conn: Connection) -> None:
-    ended = {"attempts": 9, "last_failure": "timeout", "request_key": "qd-1", "acked_by": "ann"}
+async def test_retry_gives_the_dead_a_new_day(dsn: str, conn: Connection, tmp_path: Path) -> None:
+    now = await conn.fetchval("SELECT clock_timestamp()")
+    ended = {"attempts": 9, "last_failure": "timeout", "request_key": "qd-1"}
+    ended |= {"acked_by": "ann", "acked_at": now}
     dead = await put(conn, "a", ago=90_000, state="dead", **ended)
     waits = await put(
         conn, "b", attempts=2, next_attempt_at=await conn.fetchval("SELECT now() + interval '1 h'")
     )
     lost = await sending(conn, "c", -60)
-    done = await quota_worker(dsn, "alerts", "retry", str(waits), str(dead), str(lost), str(dead))
+    ids = map(str, (waits, dead, lost, dead))
+    done = await quota_worker(dsn, "alerts", "retry", *ids, **configured(tmp_path))
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
         f"{waits} is due now, and sent with the next tick",
-        f"{dead} will be sent again with the next tick, its attempts counted anew",
+        f"{dead} {REOPENED}",
         f"{lost} is due now, and sent with the next tick",
     ]
     rows = await conn.fetch(
@@ -90,7 +98,11 @@ async def test_all_or_none(dsn: str, conn: Connection) -> None:
             if f"{outbox_id} is" in part or f"{outbox_id} was" in part
         ]
         assert words in part
-    assert line.endswith("; the other 1 stay, too")
+    assert line.endswith("; the other stays as it is")
+    waits = await put(conn, "f")
+    done = await quota_worker(dsn, "alerts", "retry", str(dead), str(waits), "999")
+    assert done.err.endswith("; the other 2 stay as they are\n")
+    await conn.execute("DELETE FROM quota_outbox WHERE outbox_id = $1", waits)
     held = list(refused)[3]
     for bad, words in ((held, "being sent now"), (999, "no message's id")):
         done = await quota_worker(dsn, "alerts", "ack", str(dead), str(bad))
@@ -112,7 +124,7 @@ async def test_ack_takes_out_of_the_summary_and_withdraws_what_waits(
     done = await quota_worker(dsn, "alerts", "ack", *ids, "--note", "bot is back", "--by", "ann")
     assert (done.code, done.err) == (0, "")
     outcomes = [" ".join(line.split()[1:3]) for line in done.out.splitlines()]
-    assert outcomes == ["is acknowledged", "is acknowledged"] + ["is withdrawn:"] * 3
+    assert outcomes == ["is acknowledged", "was sent;"] + ["is withdrawn:"] * 3
     rows = await conn.fetch("SELECT * FROM quota_outbox ORDER BY outbox_id")
     assert [row["state"] for row in rows] == ["dead", "sent"] + ["superseded"] * 3
     assert {(row["acked_by"], row["ack_note"]) for row in rows} == {("ann", "bot is back")}

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acceptance.alerts_world import line_of, listed, put, sending
+from acceptance.alerts_world import configured, line_of, listed, put, quiet_hours, sending
 from acceptance.program import quota_worker
 from worker import cli
+from worker.assets import Assets
+from worker.periods import load_zone
+from worker.postgres.queries import load_queries
+from worker.samples import sample_facts
 
 if TYPE_CHECKING:
     import asyncpg
@@ -78,7 +82,7 @@ async def test_from_the_decision_to_the_history(dsn: str, conn: Connection, tmp_
     assert "[quota-warn] first at 80.0% completions / 0.0% cost" in lines
     (crossing,) = [line for line in lines if line.startswith("completions, day ") and "80%" in line]
     assert crossing.split("  ")[0].endswith(crossed["period_start"])
-    assert crossing.split()[3:8] == ["80%", "1.", "4", "-", "5"]
+    assert crossing.split()[3:8] == ["80%", "1", "4", "-", "5"]
     detail = json.loads((await quota_worker(dsn, "alerts", str(dead["id"]), "--json")).out)
     stored = await conn.fetchrow(
         "SELECT generation, state, used, cap FROM quota_warn_log WHERE subject = 'first'"
@@ -99,7 +103,8 @@ async def test_from_the_decision_to_the_history(dsn: str, conn: Connection, tmp_
     assert one["deliveries"][0]["attempts"] == 1
 
 
-async def test_each_state_in_words(dsn: str, conn: Connection) -> None:
+async def test_each_state_in_words(dsn: str, conn: Connection, tmp_path: Path) -> None:
+    env = configured(tmp_path)
     now: datetime = await conn.fetchval("SELECT clock_timestamp()")
     later = {"next_attempt_at": now + timedelta(hours=1)}
     failed = {"attempts": 2, "last_failure": "timeout", "failed_at": now}
@@ -108,9 +113,11 @@ async def test_each_state_in_words(dsn: str, conn: Connection) -> None:
         await put(conn, "b", ago=8): "ops waits for the next tick",
         await put(conn, "c", ago=7, **failed, **later): ", no answer in time",
         await sending(conn, "d", 60, ago=6): "ops being sent now, attempt 1",
-        await sending(conn, "e", -60, ago=5): "as its worker stopped: to be sent again",
+        await sending(
+            conn, "e", -60, ago=5
+        ): "as its worker stopped: to be sent again with the next tick",
         await put(conn, "f", ago=4, state="dead", attempts=1, last_failure="bot_removed"): (
-            "or its address is wrong; told nowhere else"
+            "; told nowhere else"
         ),
         await put(conn, "g", ago=3, state="superseded", superseded_by="h", ended_at=now): (
             "tells a higher threshold"
@@ -125,7 +132,7 @@ async def test_each_state_in_words(dsn: str, conn: Connection) -> None:
     sent = {"state": "sent", "attempts": 1, "request_key": "qd-1"}
     for number in range(3):
         expected[await put(conn, f"m{number}", **sent)] = " in a digest, attempt 1"
-    text = (await quota_worker(dsn, "alerts")).out
+    text = (await quota_worker(dsn, "alerts", **env)).out
     for outbox_id, words in expected.items():
         assert line_of(text, outbox_id).endswith(words), (outbox_id, words, text)
     last = max(expected)
@@ -166,6 +173,8 @@ async def test_the_list_is_cut_by_time_subject_state_and_number(dsn: str, conn: 
     ("arguments", "says"),
     [
         (["x7"], "x7 is no message's id: retry, ack, or a number"),
+        (["rety", "10"], "rety is no message's id: did you mean retry?"),
+        (["ack", "retry"], "retry is no message's id: a number that quota-worker alerts shows is"),
         (["1", "2"], "one message at a time"),
         (["retry"], "retry needs the ids of messages"),
         (["ack", "0"], "0 is no message's id"),
@@ -213,19 +222,102 @@ async def test_no_address_of_a_bot_is_shown(dsn: str, conn: Connection) -> None:
         assert "token-of-a-bot" not in done.out + done.err
 
 
-async def test_quiet_hours_are_named(dsn: str, conn: Connection, tmp_path: Path) -> None:
-    config = tmp_path / "quota-worker.toml"
-    config.write_text(
-        "[channels.chat]\nkind = 'im-bot'\ngroup = 'g'\n[default]\nchannels = ['chat']\n"
-        "[quiet_hours]\nfrom = '{}'\nto = '{}'\n".format(
-            *await conn.fetchrow(
-                "SELECT to_char(now() AT TIME ZONE 'UTC' - interval '2 h', 'HH24:MI'),"
-                "       to_char(now() AT TIME ZONE 'UTC' + interval '2 h', 'HH24:MI')"
-            )
-        )
+async def test_quiet_hours_are_named_with_their_end(
+    dsn: str, conn: Connection, tmp_path: Path
+) -> None:
+    """In their own zone, and a retry says so, too; what is full doesn't wait, nor what is due later."""
+    quiet, ends = await quiet_hours(conn, "Asia/Tokyo")
+    env = configured(tmp_path, quiet)
+    over = f"the quiet hours end at {ends} Asia/Tokyo"
+    later = await conn.fetchval("SELECT now() + interval '3 h'")
+    warning = await put(conn, "a")
+    full = await put(conn, "b", samples="exhausted")
+    after = await put(conn, "c", next_attempt_at=later)
+    dead = await put(conn, "d", state="dead", attempts=1, last_failure="timeout")
+    text = (await quota_worker(dsn, "alerts", **env)).out
+    assert line_of(text, warning).endswith(f"ops waits until {over}")
+    assert line_of(text, full).endswith("ops waits for the next tick")
+    assert over not in line_of(text, after)
+    assert over in (await quota_worker(dsn, "alerts", str(warning), **env)).out
+    ids = map(str, (warning, full, dead))
+    done = await quota_worker(dsn, "alerts", "retry", *ids, **env)
+    when = f"after the quiet hours, which end at {ends} Asia/Tokyo"
+    assert done.out.splitlines() == [
+        f"{warning} is due now, and sent {when}",
+        f"{full} is due now, and sent with the next tick",
+        f"{dead} will be sent again {when}; its attempts are counted anew",
+    ]
+    document = json.loads((await quota_worker(dsn, "alerts", "--json", **env)).out)
+    until = datetime.fromisoformat(document["quiet_until"])
+    assert until.astimezone(load_zone("Asia/Tokyo")).strftime("%H:%M") == ends
+    assert timedelta(hours=1, minutes=58) < until - datetime.fromisoformat(document["at"])
+    assert until - datetime.fromisoformat(document["at"]) <= timedelta(hours=2)
+    assert (await listed(dsn))["quiet_until"] is None
+
+
+@pytest.mark.parametrize(
+    ("at", "begins", "ends", "until"),
+    [
+        ("2026-11-30T23:30", "22:00", "08:00", "2026-12-01T08:00"),
+        ("2026-11-30T03:00", "22:00", "08:00", "2026-11-30T08:00"),
+        ("2026-11-30T08:00", "22:00", "08:00", None),
+        ("2026-11-30T12:00", "22:00", "08:00", None),
+        ("2026-11-30T12:30", "12:00", "13:00", "2026-11-30T13:00"),
+        ("2026-11-30T13:00", "12:00", "13:00", None),
+    ],
+)
+async def test_the_end_of_the_quiet_hours(
+    conn: Connection, at: str, begins: str, ends: str, until: str | None
+) -> None:
+    """The query as it is, at a time of our choice."""
+    query = load_queries(Assets(), "alerts")["alerts_clock"]
+    assert query.count("clock_timestamp()") == 1
+    zone = "America/New_York"
+    moment = query.replace("clock_timestamp()", f"timestamp '{at}' AT TIME ZONE '{zone}'")
+    row = await conn.fetchrow(moment, json.dumps({"from": begins, "to": ends, "zone": zone}))
+    found = row["quiet_until"]
+    local = found and found.astimezone(load_zone(zone)).strftime("%Y-%m-%dT%H:%M")
+    assert (local, row["quiet_zone"]) == (until, zone)
+
+
+async def test_a_channel_that_nobody_configured_is_named_with_what_comes_of_it(
+    dsn: str, conn: Connection, tmp_path: Path
+) -> None:
+    """What the list says is what the tick then does: nothing yet, and the fallback after an hour."""
+    fresh = await put(conn, "a", channel="renamed", ago=600)
+    old = await put(conn, "b", channel="renamed", ago=3_500)
+    line = await put(conn, "c", channel="renamed", state="stale", digest_only=True)
+    env = configured(tmp_path)
+    text = (await quota_worker(dsn, "alerts", **env)).out
+    nobody = "no channel of that name is configured here"
+    since = await conn.fetchval(
+        "SELECT to_char(created_at + interval '1 h', 'HH24:MI:SS') FROM quota_outbox"
+        " WHERE outbox_id = $1",
+        fresh,
     )
-    warning = await put(conn, "a", channel="chat")
-    full = await put(conn, "b", channel="chat", samples="exhausted")
-    text = (await quota_worker(dsn, "alerts", QUOTA_WORKER_CONFIG=str(config))).out
-    assert line_of(text, warning).endswith("chat waits until the quiet hours are over")
-    assert line_of(text, full).endswith("chat waits for the next tick")
+    told = line_of(text, fresh)
+    assert told.startswith(f"{fresh} renamed {nobody}: told on the fallback from ")
+    assert told.endswith(f"{since} on")
+    assert line_of(text, line).endswith(f"waits for the next digest; {nobody}")
+    assert nobody in (await quota_worker(dsn, "alerts", str(fresh), **env)).out
+    done = await quota_worker(dsn, "alerts", "retry", str(fresh), **env)
+    assert done.out.startswith(f"{fresh} is due now, and sent on the fallback from ")
+    await conn.execute(
+        "UPDATE quota_outbox SET created_at = created_at - interval '2 min' WHERE outbox_id = $1",
+        old,
+    )
+    text = (await quota_worker(dsn, "alerts", **env)).out
+    assert line_of(text, old).endswith(f"{nobody}: told on the fallback with the next tick")
+    assert (await quota_worker(dsn, "tick")).code == 0
+    states = dict(await conn.fetch("SELECT outbox_id, state FROM quota_outbox"))
+    assert (states[fresh], states[old]) == ("pending", "dead")
+
+
+async def test_what_is_available_again_was_exhausted(dsn: str, conn: Connection) -> None:
+    facts = [sample_facts("available", "usual")[0] | {"subject": "acme"}]
+    await put(conn, "a", kind="available", severity="available", facts=json.dumps(facts[0]))
+    (head,) = [
+        line for line in (await quota_worker(dsn, "alerts")).out.splitlines() if "acme" in line
+    ]
+    assert "  available  acme: " in head
+    assert head.endswith("% (was exhausted)")

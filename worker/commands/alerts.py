@@ -21,13 +21,19 @@ DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 2_147_483_647
 MAX_IDS: Final = 1_000
 MAX_TEXT: Final = 500
+ACTIONS: Final = ("retry", "ack")
 STATES: Final = ("pending", "sending", "sent", "dead", "superseded", "stale")
 _ID_MAX: Final = 2**63 - 1
 _SPAN: Final = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _SPAN_MINUTES: Final = {"m": 1, "h": 60, "d": 24 * 60, "w": 7 * 24 * 60}
+# {when}: as of Words.next_tick
 _RETRIED: Final = {
-    "retried": "will be sent again with the next tick, its attempts counted anew",
-    "hastened": "is due now, and sent with the next tick",
+    "retried": "will be sent again {when}; its attempts are counted anew",
+    "reopened": (
+        "will be sent again {when}; its attempts are counted anew,"
+        " and its acknowledgement is taken back"
+    ),
+    "hastened": "is due now, and sent {when}",
     "sending": "is being sent now: try again in a minute",
     "sent": "was sent: there is nothing to retry",
     "superseded": "is not to be sent any more: a later alert says more, or somebody withdrew it",
@@ -36,6 +42,7 @@ _RETRIED: Final = {
 }
 _ACKED: Final = {
     "acked": "is acknowledged",
+    "acked_sent": "was sent; now it is acknowledged, too",
     "withdrawn": "is withdrawn: it will not be sent any more",
     "already": "was acknowledged before",
     "sending": "is being sent now: try again in a minute",
@@ -69,16 +76,17 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
 
     Raises UsageError for unknown ids and choices, and for what can't be done: then nothing is.
     """
-    action = args.words[0] if args.words and args.words[0] in {"retry", "ack"} else None
+    action = args.words[0] if args.words and args.words[0] in ACTIONS else None
     _check_options(args, action)
     if action is not None:
         ids = _ids(args.words[1:], action)
         by, note = _signature(args) if action == "ack" else ("", None)
         alerts = await _alerts(deps)
         if action == "retry":
-            return _done(await alerts.retry(ids, None), _RETRIED, {"retried", "hastened"}, args)
+            return await _retry(args, deps, alerts, ids)
         outcomes = await alerts.ack(ids, by, note, None)
-        return _done(outcomes, _ACKED, {"acked", "withdrawn", "already"}, args)
+        _refuse(outcomes, _ACKED, {"acked", "acked_sent", "withdrawn", "already"})
+        return _say_outcomes(args, [(one, outcome, _ACKED[outcome]) for one, outcome in outcomes])
     if args.words:
         return await _show_one(args, deps)
     return await _show_list(args, deps)
@@ -104,7 +112,8 @@ async def _alerts(deps: Deps) -> PostgresAlerts:
     from worker.postgres.queries import load_queries
 
     queries = load_queries(deps.assets, "alerts")
-    return PostgresAlerts(await deps.pool(), queries, deps.channels().quiet)
+    channels = deps.channels()
+    return PostgresAlerts(await deps.pool(), queries, channels.quiet, channels.served)
 
 
 async def _show_list(args: argparse.Namespace, deps: Deps) -> int:
@@ -127,9 +136,9 @@ async def _show_list(args: argparse.Namespace, deps: Deps) -> int:
 async def _show_one(args: argparse.Namespace, deps: Deps) -> int:
     from worker.alerts_detail import alert_detail_document, alert_text
 
-    if len(args.words) > 1:
+    outbox_id, *more = _ids(args.words, None)
+    if more:
         raise UsageError("one message at a time, or begin with retry or ack")
-    (outbox_id,) = _ids(args.words, None)
     alerts = await _alerts(deps)
     report = await alerts.one(outbox_id)
     if not report.deliveries:
@@ -175,23 +184,42 @@ def _words(report: AlertsReport, deps: Deps) -> Words:
     return Words(report, load_zone(report.billing_zone), causes)
 
 
-def _done(
-    outcomes: Sequence[tuple[int, str]],
-    words: dict[str, str],
-    good: set[str],
-    args: argparse.Namespace,
+async def _retry(
+    args: argparse.Namespace, deps: Deps, alerts: PostgresAlerts, ids: list[int]
 ) -> int:
-    """Say what was done; raises UsageError where one was refused, as then nothing was."""
+    """Make them due, and say when they are sent: a tick may not be free to."""
+    outcomes = await alerts.retry(ids, None)
+    _refuse(outcomes, _RETRIED, {"retried", "reopened", "hastened"})
+    report = await alerts.of(ids)
+    words = _words(report, deps)
+    when = {row.outbox_id: words.next_tick(row) for row in report.deliveries}
+    return _say_outcomes(
+        args,
+        [
+            (one, outcome, _RETRIED[outcome].replace("{when}", when[one]))
+            for one, outcome in outcomes
+        ],
+    )
+
+
+def _refuse(outcomes: Sequence[tuple[int, str]], words: dict[str, str], good: set[str]) -> None:
+    """Raises UsageError where one was refused, as then nothing was done."""
     refused = [f"{one} {words[outcome]}" for one, outcome in outcomes if outcome not in good]
-    if refused:
-        others = f"; the other {len(outcomes) - len(refused)} stay, too"
-        more = others if len(refused) < len(outcomes) else ""
-        raise UsageError(f"nothing was done: {'; '.join(refused)}{more}")
+    if not refused:
+        return
+    others = len(outcomes) - len(refused)
+    more = {0: "", 1: "; the other stays as it is"}.get(
+        others, f"; the other {others} stay as they are"
+    )
+    raise UsageError(f"nothing was done: {'; '.join(refused)}{more}")
+
+
+def _say_outcomes(args: argparse.Namespace, done: Sequence[tuple[int, str, str]]) -> int:
     if args.json:
-        say_json([{"id": one, "outcome": outcome} for one, outcome in outcomes])
+        say_json([{"id": one, "outcome": outcome} for one, outcome, _ in done])
         return 0
-    for one, outcome in outcomes:
-        say(f"{one} {words[outcome]}")
+    for one, _, words in done:
+        say(f"{one} {words}")
     return 0
 
 
@@ -221,12 +249,23 @@ def _ids(words: Sequence[str], action: str | None) -> list[int]:
     ids: dict[int, None] = {}
     for word in words:
         if not (word.isascii() and word.isdigit() and 0 < int(word) <= _ID_MAX):
-            choices = "retry, ack, or a number that quota-worker alerts shows"
-            raise UsageError(f"{_shown(word)} is no message's id: {choices}")
+            raise UsageError(f"{_shown(word)} is no message's id: {_meant(word, action)}")
         ids[int(word)] = None
     if len(ids) > MAX_IDS:
         raise UsageError(f"at most {MAX_IDS:,} messages at a time")
     return list(ids)
+
+
+def _meant(word: str, action: str | None) -> str:
+    """What to write instead: an action where it looks like one, and none stands before it."""
+    from difflib import get_close_matches
+
+    if action is not None:
+        return "a number that quota-worker alerts shows is needed"
+    near = get_close_matches(word.lower(), ACTIONS, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return "retry, ack, or a number that quota-worker alerts shows"
 
 
 def _moment(text: str) -> datetime:

@@ -65,6 +65,11 @@ class ConfiguredChannels:
         return tuple(channel.name for channel in self._delivery.channels) or (CONSOLE,)
 
     @property
+    def served(self) -> tuple[str, ...]:
+        """Every channel that a message may stand for here: the console always is."""
+        return tuple(dict.fromkeys((*self.names, CONSOLE)))
+
+    @property
     def routes(self) -> str:
         """Who is told on which channel, as `quota_route` reads it: JSON."""
         return routes_document(self._delivery)

@@ -9,7 +9,7 @@ from worker.alerts_report import AlertsReport, CrossingRow, DeliveryRow, GivenUp
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     import asyncpg
@@ -23,14 +23,22 @@ _GIVEN_UP = tuple(field.name for field in fields(GivenUp))
 
 
 class PostgresAlerts:
-    """Each method reads in statements of their own, or changes in one; ``quiet``: JSON or None."""
+    """Each method reads in statements of their own, or changes in one.
+
+    ``quiet``: JSON or None, ``served``: names of channels, both as of the configuration.
+    """
 
     def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, quiet: str | None = None
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        queries: Queries,
+        quiet: str | None,
+        served: Collection[str],
     ) -> None:
         self._pool = pool
         self._queries = queries
         self._quiet = quiet
+        self._served = served
 
     async def history(
         self, since: datetime | None, subject: str | None, state: str | None, limit: int | None
@@ -49,7 +57,7 @@ class PostgresAlerts:
     async def one(self, outbox_id: int) -> AlertsReport:
         """The alert that the message belongs to, with its crossings; unknown: no deliveries."""
         with translated():
-            rows = await self._pool.fetch(self._queries["deliveries_of"], outbox_id)
+            rows = await self._pool.fetch(self._queries["deliveries_of"], [outbox_id])
             crossings = (
                 await self._pool.fetch(self._queries["crossings"], rows[0]["message_key"])
                 if rows
@@ -64,6 +72,12 @@ class PostgresAlerts:
             crossings=tuple(CrossingRow(*row) for row in crossings),
             digest_sizes={row["request_key"]: row["messages"] for row in sizes},
         )
+
+    async def of(self, outbox_ids: Sequence[int]) -> AlertsReport:
+        """The alerts that the messages belong to."""
+        with translated():
+            rows = await self._pool.fetch(self._queries["deliveries_of"], list(outbox_ids))
+        return await self._report(rows)
 
     async def zone(self) -> str:
         """The billing zone's name."""
@@ -111,7 +125,9 @@ class PostgresAlerts:
             at=clock["at"],
             billing_zone=clock["billing_zone"],
             currency=clock["currency"],
-            quiet=clock["quiet"],
+            quiet_until=clock["quiet_until"],
+            quiet_zone=clock["quiet_zone"],
+            served=self._served,
             more=more,
             deliveries=tuple(DeliveryRow(*(row[name] for name in _DELIVERY)) for row in rows),
             unacknowledged=given_up[0]["messages"] if given_up else 0,
