@@ -8,10 +8,15 @@ where it exists twice the earlier one. Same rule as SQL's quota_day_start.
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
+
+
+ZONE_NEARNESS: Final = 0.85  # difflib's, a letter of a name: China is not Chita
+CITY_MIN_LETTERS: Final = 4
+ABBREVIATION_MAX_LETTERS: Final = 6  # in capitals
 
 
 def load_zone(name: str) -> ZoneInfo:
@@ -22,6 +27,31 @@ def load_zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(f"{name!r} is no time zone") from None
+
+
+def near_zone(name: str) -> str | None:
+    """The zone that may have been meant by a name that is none: of its region and city, or city.
+
+    An abbreviation gets no guess: CST is at home in Shanghai, Chicago and Havana. Nor does
+    GMT+8: Etc/GMT+8 is eight hours to the other side.
+    """
+    from difflib import get_close_matches
+    from zoneinfo import available_timezones
+
+    wanted = name.lower().replace(" ", "_")
+    zones = {
+        zone.lower(): zone
+        for zone in sorted(available_timezones(), reverse=True)
+        if "/" in zone and not zone.startswith("Etc/")
+    }
+    # of two zones with a city of one name the first one stays, such as America/Indianapolis
+    cities = {folded.rpartition("/")[2]: zone for folded, zone in zones.items()}
+    known = zones if "/" in wanted else cities
+    short = ABBREVIATION_MAX_LETTERS if name.isupper() else CITY_MIN_LETTERS - 1
+    if "/" not in wanted and len(wanted) <= short:
+        return None
+    near = get_close_matches(wanted, known, n=1, cutoff=ZONE_NEARNESS)
+    return known[near[0]] if near else None
 
 
 def day_of(moment: datetime, zone: ZoneInfo) -> date:

@@ -92,8 +92,8 @@ class QuietHours(NamedTuple):
 class DeliverySettings(NamedTuple):
     """The channels and who is told on which. As it stands: the console alone.
 
-    `channels` are in the order of their definition, each name once. `fallback` empty: another
-    configured channel. `source` says where it was read, None: the variables;
+    `channels` are in the order of their definition, each name once. `fallback` empty: others of
+    the channels, `fallback_names` says which. `source` says where it was read, None: the variables;
     `secret_variables` are those that a file's secrets stand in.
     """
 
@@ -105,6 +105,19 @@ class DeliverySettings(NamedTuple):
     tell_available: bool = False
     source: str | None = None
     secret_variables: tuple[str, ...] = ()
+
+    @property
+    def fallback_names(self) -> tuple[str, ...]:
+        """Where a dead message is told; its own channel is left out, console where none is left.
+
+        Where nothing is configured: the first two channels that reach anybody, so that each has
+        another one. Nobody may read a console: it is taken only where the others don't suffice.
+        """
+        if self.fallback:
+            return self.fallback
+        reaching = [channel for channel in self.channels if channel.recipients]
+        reaching.sort(key=lambda channel: channel.kind == CONSOLE)
+        return tuple(channel.name for channel in reaching[:2])
 
     def recipients(self, name: str) -> tuple[str | None, ...]:
         """The addresses of the channel of this name; None alone where it serves one group."""
@@ -132,18 +145,11 @@ def routes_document(delivery: DeliverySettings) -> str:
 
 
 def fallbacks_document(delivery: DeliverySettings) -> str:
-    """Where a dead message is told, as `quota_outbox_fail` reads it: JSON.
-
-    Where nothing is configured: the first two channels that reach anybody, so that each has
-    another one. Its own channel is left out there, and where none is left it is the console.
-    """
+    """Where a dead message is told, as `quota_outbox_fail` reads it: JSON."""
     import json
 
-    chosen = (
-        delivery.fallback
-        or [channel.name for channel in delivery.channels if channel.recipients][:2]
-    )
-    return json.dumps([target for name in chosen for target in _targets(delivery, name)])
+    names = delivery.fallback_names
+    return json.dumps([target for name in names for target in _targets(delivery, name)])
 
 
 def _targets(delivery: DeliverySettings, name: str) -> list[dict[str, str]]:

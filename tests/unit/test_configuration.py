@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from unit.configuration_world import ENVIRON, EXAMPLE, KEY, OPS, SECRET, URL, read
+from unit.configuration_world import ENVIRON, EXAMPLE, KEY, MAIL, OPS, SECRET, URL, faults_of, read
 from worker.assets import Assets
 from worker.configuration import load_delivery
 from worker.configuration.addresses import email_fault, host_fault, url_fault
 from worker.configuration.kinds import KINDS
+from worker.configuration.variables import known_variables, variable_remarks
 from worker.errors import ConfigurationError
 from worker.notifiers.channels import ConfiguredChannels
 from worker.notifiers.makers import MAKERS
@@ -125,8 +126,29 @@ def test_every_snippet_of_the_readme_loads(tmp_path: Path) -> None:
     for snippet in map("".join, snippets):
         text = re.sub(r'\{ file = "[^"]+" \}', '{ env = "SECRET" }', snippet)
         urls = dict.fromkeys(re.findall(r'url = \{ env = "(\w+)" \}', text), "https://h.example/x")
+        text = text.replace('_…"', '_1"')  # the app's and the chat's id are one's own
         secrets = dict.fromkeys(re.findall(r'secret = \{ env = "(\w+)" \}', text), KEY)
         assert read(tmp_path, text, **urls, **secrets).channels
+
+
+def test_the_readme_shows_what_is_told(tmp_path: Path) -> None:
+    """Its small file with the three mistakes of its example."""
+    readme = (EXAMPLE.parents[1] / "README.md").read_text(encoding="utf-8")
+    _, _, chapter = readme.partition("\n## Configuration\n")
+    snippet = chapter.partition("```toml\n")[2].partition("```")[0]
+    snippet = snippet.replace('{ file = "/run/secrets/ops-signing" }', '{ env = "DOTTED" }')
+    wrong = snippet.replace("sender =", "sendr =").replace(
+        'channels = ["mail"]', 'channels = ["mial"]'
+    )
+    wrong = wrong.replace("FEISHU_OPS_URL", "FEISHU_OPS_UR")
+    shown = re.findall(
+        r"^  (\S.+)$", chapter.partition("it has 3 faults:\n")[2].partition("```")[0], re.MULTILINE
+    )
+    told = [
+        fault.replace("FEISHU_OPS_UR,", "FEISHU_OPS_URL,") for fault in faults_of(tmp_path, wrong)
+    ]
+    assert told == shown
+    assert len(told) == 3
 
 
 def test_every_kind_has_a_notifier(tmp_path: Path) -> None:
@@ -203,6 +225,7 @@ class TestVariables:
                     "QUOTA_WORKER_SMTP_PORT": "many",
                     "QUOTA_WORKER_SMTP_PASSWORD": SECRET,
                     "QUOTA_WORKER_SMTP_TO": "a@example.com,ops",
+                    "QUOTA_WORKER_SMTP_USERNAME": "…",
                     "QUOTA_WORKER_SMTP_CA_FILE": "/nowhere.pem",
                 }
             )
@@ -219,11 +242,80 @@ class TestVariables:
             "QUOTA_WORKER_SMTP_TO[2]",
             "QUOTA_WORKER_SMTP_CA_FILE",
         ]
+        # a variable has no quotes, no types, and no keys
+        assert not re.search(r"quote|is a text|`|leave to", told.partition("; ")[2]), told
+        assert "QUOTA_WORKER_SMTP_PORT is no number: digits alone are needed" in told
+        assert "QUOTA_WORKER_SMTP_USERNAME still holds the README's placeholder" in told
+
+    def test_what_may_be_misspelt_is_remarked_on(self, tmp_path: Path) -> None:
+        environ = {
+            "QUOTA_WORKER_IMBOT_GROUP": "g",
+            "QUOTA_WORKER_FEISHU_SECRETT": SECRET,
+            "QUOTA_WORKER_FEISHU_SECRET": SECRET,
+            "QUOTA_WORKER_SMTP_USER": SECRET,
+            "QUOTA_WORKER_SMTP_TO": "a@example.com",
+            "QUOTA_WORKER_SMTP_SENDER": "a@example.com",
+            "QUOTA_WORKER_MOON": SECRET,
+            "QUOTA_WORKER_EMPTY": " ",
+            "QUOTA_WORKER_SEED": "1",
+            "QUOTA": SECRET,
+        }
+        assert variable_remarks(environ, load_delivery(environ)) == [
+            "QUOTA_WORKER_FEISHU_SECRETT is not known: did you mean QUOTA_WORKER_FEISHU_SECRET?",
+            "QUOTA_WORKER_MOON is not known: is it another program's?",
+            "QUOTA_WORKER_SMTP_USER is not known: did you mean QUOTA_WORKER_SMTP_USERNAME?",
+            (
+                "QUOTA_WORKER_FEISHU_SECRET is not used: "
+                "QUOTA_WORKER_FEISHU_WEBHOOK turns feishu-webhook on, and is not set"
+            ),
+            (
+                "QUOTA_WORKER_SMTP_SENDER, QUOTA_WORKER_SMTP_TO are not used: "
+                "QUOTA_WORKER_SMTP_HOST turns email on, and is not set"
+            ),
+        ]
+        # a file may give any name its meaning
+        text = OPS.replace("FEISHU_OPS_URL", "QUOTA_WORKER_OPS_URL")
+        delivery = read(tmp_path, text, QUOTA_WORKER_OPS_URL=URL)
+        environ = {"QUOTA_WORKER_OPS_URL": URL, "QUOTA_WORKER_SMTP_TO": "a", "QUOTA_WORKER_X": "1"}
+        assert variable_remarks(environ, delivery) == [
+            "QUOTA_WORKER_X is not known: is it another program's?"
+        ]
+
+    def test_every_variable_of_the_readme_is_known(self) -> None:
+        readme = (EXAMPLE.parents[1] / "README.md").read_text(encoding="utf-8")
+        assert set(re.findall(r"QUOTA_WORKER_\w*[A-Z0-9]", readme)) == known_variables()
 
     def test_with_a_file_they_are_not_read(self, tmp_path: Path) -> None:
         delivery = read(tmp_path, OPS, QUOTA_WORKER_IMBOT_GROUP="-wrong")
         assert [channel.name for channel in delivery.channels] == ["ops"]
         assert delivery.default.channels == ("ops",)
+
+
+@pytest.mark.parametrize(
+    ("channels", "told_on"),
+    [
+        (("log", "ops", "mail"), ["ops", "mail"]),
+        (("log", "log2", "ops"), ["ops", "log"]),
+        (("ops", "owners", "mail"), ["ops", "mail"]),
+        (("ops", "owners"), ["ops"]),
+        (("log",), ["log"]),
+    ],
+)
+def test_without_fallback_two_that_reach_somebody_are_told(
+    tmp_path: Path, channels: tuple[str, ...], told_on: list[str]
+) -> None:
+    """A console, which nobody may read, only where there is no other."""
+    tables = {
+        "ops": OPS,
+        "mail": MAIL,
+        "log": '[channels.log]\nkind = "console"\n',
+        "log2": '[channels.log2]\nkind = "console"\n',
+        "owners": MAIL.replace("[channels.mail]", "[channels.owners]").partition("to =")[0],
+    }
+    text = "".join(tables[name] for name in channels)
+    delivery = read(tmp_path, f'{text}[default]\nchannels = ["{channels[0]}"]\n')
+    assert list(delivery.fallback_names) == told_on
+    assert [one["channel"] for one in json.loads(fallbacks_document(delivery))] == told_on
 
 
 def test_addresses() -> None:

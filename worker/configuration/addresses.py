@@ -42,7 +42,7 @@ def host_fault(host: str) -> str | None:
         try:
             ipaddress.ip_address(host)
         except ValueError:
-            return "is no host's name: leave out the scheme, and put the port under `port`"
+            return "is no host's name: leave out the scheme and the port, which is set by itself"
         return None
     if len(host) > HOST_MAX_LETTERS or not all(map(_is_label, host.removesuffix(".").split("."))):
         return "is no host's name: one such as smtp.example.com is needed"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from worker.configuration.kinds import KINDS, read_channel
 from worker.configuration.references import UnreadableFileError, read_bounded
 from worker.configuration.routing import UNKNOWN, Routing, quiet_hours
+from worker.configuration.syntax import BrokenSyntaxError, parse
 from worker.configuration.table import Source, Table, bare, meant, shown
 from worker.errors import ConfigurationError
 from worker.settings import CONSOLE, ChannelSettings, DeliverySettings
@@ -18,21 +19,6 @@ if TYPE_CHECKING:
 
 FILE_MAX_BYTES: Final = 1_048_576
 NAME_MAX_LETTERS: Final = 63
-# What to do about a syntax error, by the beginning of the parser's words.
-_CURES: Final = {
-    "Cannot declare": "each table stands once: give one another name, or put the two together",
-    "Cannot overwrite": "each key stands once",
-    "Duplicate inline table key": "each key stands once",
-    "Cannot mutate immutable": "a value in { } is whole: add nothing to it further down",
-    "Invalid value": 'a text stands in quotes, such as kind = "email"',
-    "Unclosed": "close what was opened, in the same line",
-    "Unterminated string": "close the quotes",
-    "Expected '='": 'a key, = and a value are needed, such as kind = "email"',
-    "Expected newline": "one key and its value to a line",
-    "Illegal character": "write one plain line, its letters in UTF-8",
-    "Unescaped": "write a backslash twice, or the text in single quotes",
-    "Invalid statement": "a line is [table], key = value, or begins with #",
-}
 
 
 def read_delivery(file: str, environ: Mapping[str, str]) -> DeliverySettings:
@@ -46,9 +32,12 @@ def read_delivery(file: str, environ: Mapping[str, str]) -> DeliverySettings:
             "QUOTA_WORKER_CONFIG"
         ) from None
     source = Source(environ, path.absolute().parent)
-    raw = _parse(text, source)
-    delivery = None if raw is None else _delivery(raw, file, source)
-    if delivery is None or source.faults:
+    try:
+        raw = parse(text)
+    except BrokenSyntaxError as error:
+        raise ConfigurationError(_refusal(file, [str(error)])) from None
+    delivery = _delivery(raw, file, source)
+    if source.faults:
         raise ConfigurationError(_refusal(file, source.faults))
     return delivery
 
@@ -58,24 +47,6 @@ def _refusal(file: str, faults: list[str]) -> str:
         return f"{visible(file)} is not used: {faults[0]}"
     lines = "".join(f"\n  {fault}" for fault in faults)
     return f"{visible(file)} is not used, it has {len(faults)} faults:{lines}"
-
-
-def _parse(text: str, source: Source) -> dict[str, Any] | None:
-    import tomllib
-
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        words, _, place = str(error).rpartition(" (at ")
-        cure = next((c for begin, c in _CURES.items() if words.startswith(begin)), None)
-        where = place.removesuffix(")").replace("end of document", "the last line")
-        fault = f"{where} {visible(words)}{f': {cure}' if cure else ''}"
-    except ValueError:
-        fault = "a number has more digits than any could need: find and shorten it"
-    except RecursionError:
-        fault = "the brackets are too deep: no value here needs more than two"
-    source.faults.append(fault)
-    return None
 
 
 def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from worker import __version__
 from worker.configuration.addresses import email_fault, host_fault, is_loopback, url_fault
 from worker.configuration.table import KEEP_OUT
 from worker.settings import ChannelSettings
@@ -21,6 +22,10 @@ _PLAIN_SCHEMES: Final = {"json": "jsons", "xml": "xmls", "form": "forms", "http"
 PORT_MAX: Final = 65_535
 ID_MAX_LETTERS: Final = 200
 KEY_BYTES: Final = range(24, 65)
+APPRISE_CURE: Final = (
+    f"install the wheel with its extra, 'quota_worker-{__version__}-py3-none-any.whl[apprise]'; "
+    "in a clone: .venv/bin/pip install -e '.[apprise]'"
+)
 
 
 def read_channel(name: str, kind: str, table: Table) -> ChannelSettings:
@@ -72,9 +77,9 @@ def _email(table: Table) -> dict[str, Any]:
         table.fault("security", "may be none only to this machine: use starttls or tls")
     username, password = table.text("username"), table.secret("password")
     if (table.has("username"), table.has("password")) == (True, False):
-        table.fault("password", "is missing: the server's login needs username and password")
+        table.missing("password", "the server's login needs username and password")
     if (table.has("username"), table.has("password")) == (False, True):
-        table.fault("username", "is missing: the server's login needs username and password")
+        table.missing("username", "the server's login needs username and password")
     sender = table.text("sender", needed="the address that the mails come from")
     if sender is not None and (fault := email_fault(sender)) is not None:
         table.fault("sender", fault)
@@ -131,7 +136,7 @@ def _apprise(table: Table) -> dict[str, Any]:
     from importlib.util import find_spec
 
     if find_spec("apprise") is None:
-        table.fault("kind", "needs a package: pip install 'quota-worker[apprise]'")
+        table.fault("kind", f"needs a package that is not installed: {APPRISE_CURE}")
     url = table.secret("url", needed=True)
     scheme, colon, rest = (url or "json://localhost").partition("://")
     if not colon or not rest or not scheme.isalnum():

@@ -38,10 +38,9 @@ class Routing:
         """What goes nowhere else. Without the table: the one channel there is, or the console."""
         if table is None:
             if len(self._channels) > 1:
-                document.fault(
+                document.missing(
                     "default",
-                    "is missing: write [default] and in it `channels`, where messages go that no "
-                    "route matches",
+                    "write [default] and in it `channels`, where messages go that no route matches",
                 )
             return RouteRule(channels=tuple(self._channels) or (CONSOLE,), owners=self._only_mail)
         return RouteRule(channels=self._to(table), owners=self._owners(table, self._only_mail))
@@ -64,8 +63,8 @@ class Routing:
                 channels=self._to(table),
                 owners=self._owners(table, default.owners),
             )
-            broken = [name for name in CONDITIONS if table.has(name) and not conditions[name]]
-            if not broken:
+            table.finish()
+            if not table.is_faulty:
                 for place, earlier in enumerate(rules, start=1):
                     if _covers(earlier, rule):
                         table.fault(
@@ -74,9 +73,8 @@ class Routing:
                             "whatever this one would; change their order, or leave one out",
                         )
                         break
-            # one that couldn't be read covers nothing
-            rules.append(rule if not broken else RouteRule(tenants=("",)))
-            table.finish()
+            # what one with a fault would match is not known: it covers nothing
+            rules.append(RouteRule(tenants=("",)) if table.is_faulty else rule)
         return tuple(rules)
 
     def fallback(self, table: Table | None) -> tuple[str, ...]:
@@ -100,7 +98,8 @@ class Routing:
             return ()
         for place, name in enumerate(names, start=1):
             if name != CONSOLE and name not in self._channels:
-                table.fault(f"channels[{place}]", self._undefined(name, self._channels))
+                known = dict.fromkeys((*self._channels, CONSOLE))
+                table.fault(f"channels[{place}]", self._undefined(name, known))
             elif name in self._channels and not self._channels[name].recipients:
                 table.fault(
                     f"channels[{place}]",
@@ -114,12 +113,15 @@ class Routing:
             return inherited
         if table.is_false("owners"):
             return None
-        name = table.text("owners")
-        if name is None:
-            return None
         mails = [
             one for one, channel in self._channels.items() if channel.kind in {"email", UNKNOWN}
         ]
+        if not table.is_text("owners"):
+            table.fault("owners", f"is {table.type_of('owners')}: name an e-mail channel, or false")
+            return None
+        name = table.text("owners")
+        if name is None:
+            return None
         if name not in self._channels:
             table.fault("owners", self._undefined(name, mails))
         elif name not in mails:
@@ -156,19 +158,14 @@ def _time(table: Table, key: str) -> time | None:
 
 
 def _check_zone(table: Table, zone: str) -> None:
-    from worker.periods import load_zone
+    from worker.periods import load_zone, near_zone
 
     if zone not in _ODD_ZONES:
         with suppress(ValueError):
             load_zone(zone)
             return
-    from difflib import get_close_matches
-    from zoneinfo import available_timezones
-
-    zones = sorted(available_timezones() - _ODD_ZONES)
-    near = [name for name in zones if name.lower() == zone.lower()]
-    near = near or get_close_matches(zone, zones, n=1)
-    cure = f"did you mean {near[0]}?" if near else "one such as Asia/Shanghai is needed"
+    near = near_zone(zone)
+    cure = f"did you mean {near}?" if near else "use a name such as Asia/Shanghai"
     table.fault("zone", f"is {shown(zone)}, which is no time zone: {cure}")
 
 

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 TEXT_MAX_LETTERS: Final = 1_000
 SHOWN_LETTERS: Final = 60
+PART_LETTERS: Final = 3  # of a word, to be taken for it
 REFERENCE: Final = 'one such as { env = "NAME" } or { file = "/run/secrets/name" }'
 KEEP_OUT: Final = f"a secret is kept out of the file, name where it is kept, {REFERENCE}"
+# What the README's recipes have where a value of one's own belongs.
+_PLACEHOLDERS: Final = ("…", "...")
+_PLACEHOLDER_FAULT: Final = "still holds the README's placeholder: put a value of your own there"
 _TYPES: Final = {bool: "true or false", int: "a number", float: "a number", str: "a text"} | {
     list: "a list",
     dict: "a table",
@@ -56,19 +60,39 @@ class Table:
         self._source = source
         self._name_of = name_of
         self._known: dict[str, None] = {}
+        self._missing: dict[str, str] = {}
+        self._faults = 0
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether anything was wrong with it so far."""
+        return self._faults > 0
 
     def fault(self, key: str, statement: str) -> None:
         """Note what is wrong with a key of this table."""
+        self._faults += 1
         self._source.faults.append(f"{self._name_of(key)} {statement}")
+
+    def missing(self, key: str, needed: str) -> None:
+        """Note that a key is missing; taken back where it turns out to be there misspelt."""
+        self.fault(key, f"is missing: {needed}")
+        self._missing[key] = self._source.faults[-1]
 
     def has(self, key: str) -> bool:
         """Whether the key is there at all; it counts as known from now on."""
         self._known[key] = None
         return key in self._raw
 
-    def text(self, key: str, *, needed: str | None = None) -> str | None:
-        """A text; `needed` says what to write where it is missing, None: it may be."""
-        return self._text(key, self._value(key, needed), needed)
+    def text(self, key: str, *, needed: str | None = None, opaque: bool = False) -> str | None:
+        """A text; `needed` says what to write where it is missing, None: it may be.
+
+        `opaque`: it may be of any letters, as passwords are.
+        """
+        value = self._text(key, self._value(key, needed), needed)
+        if value is not None and is_placeholder(value, opaque=opaque):
+            self.fault(key, _PLACEHOLDER_FAULT)
+            return None
+        return value
 
     def choice(self, key: str, choices: Iterable[str], default: str) -> str:
         """One of the words; the default after a fault, too."""
@@ -86,7 +110,13 @@ class Table:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            self.fault(key, f"is {type_of(value)}: a number is needed, without quotes")
+            # a variable's value is always a text, and has no quotes
+            wrong = (
+                "is no number: digits alone are needed"
+                if self._source.literal_secrets
+                else f"is {type_of(value)}: a number is needed, without quotes"
+            )
+            self.fault(key, wrong)
         elif not low <= value <= high:
             self.fault(key, f"is out of bounds: {low} to {high}")
         else:
@@ -108,6 +138,11 @@ class Table:
         """Whether the value stands there itself, as a text."""
         return isinstance(self._raw.get(key), str)
 
+    def type_of(self, key: str) -> str:
+        """The type of a value that is there; true and false as they stand."""
+        value = self._raw.get(key)
+        return str(value).lower() if isinstance(value, bool) else type_of(value)
+
     def texts(
         self, key: str, *, needed: str | None = None, example: str, names: bool = False
     ) -> tuple[str, ...] | None:
@@ -124,13 +159,16 @@ class Table:
             self.fault(key, f"is {type_of(value)}: a list is needed, such as {example}")
             return None
         if not value:
-            self.fault(key, f"is an empty list: name at least one, or leave {key} out")
+            cure = f"such as {example}" if needed else "or leave it out"
+            self.fault(key, f"is an empty list: name at least one, {cure}")
             return None
         found: list[str] = []
         for place, one in enumerate(value, start=1):
             text = self._text(f"{key}[{place}]", one, None, any_letters=names)
             if text is not None and text in found:
                 self.fault(f"{key}[{place}]", "stands there a second time: leave it out")
+            elif text is not None and not names and is_placeholder(text):
+                self.fault(f"{key}[{place}]", _PLACEHOLDER_FAULT)
             elif text is not None:
                 found.append(text)
         return tuple(found) if len(found) == len(value) else None
@@ -138,28 +176,35 @@ class Table:
     def secret(self, key: str, *, needed: bool = False, literal: bool = False) -> str | None:
         """A value that is kept elsewhere, followed to it; `literal`: it may stand here, too."""
         if self._source.literal_secrets:
-            return self.text(key, needed="set it" if needed else None)
+            return self.text(key, needed="set it" if needed else None, opaque=key != "url")
         value = self._value(key, f"name where it is kept, {REFERENCE}" if needed else None)
         if value is None:
             return None
         if isinstance(value, dict):
-            if isinstance(value.get("env"), str):
-                self._source.secret_variables.add(value["env"])
-            try:
-                return resolved(value, self._source.environ, self._source.folder)
-            except BrokenReferenceError as error:
-                self.fault(key, str(error))
-            return None
+            return self._followed(key, value)
         if not isinstance(value, str):
             self.fault(key, f"is {type_of(value)}: a reference is needed, {REFERENCE}")
         elif literal:
-            return self._text(key, value, REFERENCE)
+            return self.text(key)
         else:
             self.fault(
                 key,
                 f"stands there itself: {KEEP_OUT}",
             )
         return None
+
+    def _followed(self, key: str, reference: Mapping[str, Any]) -> str | None:
+        if isinstance(reference.get("env"), str):
+            self._source.secret_variables.add(reference["env"])
+        try:
+            value = resolved(reference, self._source.environ, self._source.folder)
+        except BrokenReferenceError as error:
+            self.fault(key, str(error))
+            return None
+        if is_placeholder(value, opaque=key != "url"):
+            self.fault(key, _PLACEHOLDER_FAULT)
+            return None
+        return value
 
     def path(self, key: str) -> str | None:
         """The path of a file that can be read; a relative one begins at the file's folder."""
@@ -208,13 +253,17 @@ class Table:
     def finish(self) -> None:
         """Refuse the keys that nobody asked for."""
         for key in self._raw:
-            if key not in self._known:
-                self.fault(key, f"is not known here: {meant(key, self._known)}")
+            if key in self._known:
+                continue
+            self.fault(key, f"is not known here: {meant(key, self._known)}")
+            # one mistake, one fault: what it was meant to be is not missing
+            for near in nearest(key, self._missing)[:1]:
+                self._source.faults.remove(self._missing.pop(near))
 
     def _value(self, key: str, needed: str | None) -> Any:  # noqa: ANN401  whatever the file holds
         self._known[key] = None
         if key not in self._raw and needed is not None:
-            self.fault(key, f"is missing: {needed}")
+            self.missing(key, needed)
         return self._raw.get(key)
 
     def _text(
@@ -258,14 +307,29 @@ def bare(key: str) -> str:
     return f'"{visible(key[:SHOWN_LETTERS])}"'
 
 
-def meant(wrong: str, right: Iterable[str]) -> str:
-    """What to write instead: the nearest, else all there are."""
+def is_placeholder(value: str, *, opaque: bool = False) -> bool:
+    """Whether it was copied from the README and never filled in, such as oc_….
+
+    `opaque`: a password, which may well end in dots; only one that is nothing else counts.
+    """
+    begun = value.removeprefix("whsec_")
+    return begun in _PLACEHOLDERS or (not opaque and value.endswith(_PLACEHOLDERS))
+
+
+def nearest(wrong: str, right: Iterable[str]) -> list[str]:
+    """The one or two words that may have been meant; empty where none is near."""
     import difflib
 
     words = list(right)
     near = difflib.get_close_matches(wrong, words, n=2)
     # a part of a word is as good a guess as a typing error
-    near = near or [word for word in words if wrong and wrong in word][:2]
+    return near or [word for word in words if len(wrong) >= PART_LETTERS and wrong in word][:2]
+
+
+def meant(wrong: str, right: Iterable[str]) -> str:
+    """What to write instead: the nearest, else all there are."""
+    words = list(right)
+    near = nearest(wrong, words)
     if near:
         return f"did you mean {' or '.join(map(visible, near))}?"
     return f"choose one of {', '.join(map(visible, words))}" if words else "leave it out"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from worker.errors import ConfigurationError
 from worker.settings import DeliverySettings, RouteRule
+from worker.untrusted import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,55 @@ VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "ca_file": "QUOTA_WORKER_SMTP_CA_FILE",
     },
 }
+
+PREFIX: Final = "QUOTA_WORKER_"
+# What sets up something else, here or in the program that im-bot runs.
+_MORE: Final = frozenset({"CONFIG", "DATA", "KEEP_SERVER", "MESSAGE_ID"})
+# What the tests are run with.
+_OF_TESTS: Final = frozenset(
+    {"TEST_PG", "LONG", "EXAMPLES", "SEED", "BATCHES", "CASE_07", "CRASH_RUNS", "CRASH_SEED"}
+    | {"MONTH", "MONTHS", "MUTANTS"}
+)
+NAME_NEARNESS: Final = 0.7  # difflib's, without the prefix
+
+
+def known_variables() -> frozenset[str]:
+    """Every name with the prefix that means something."""
+    channels = {name for variables in VARIABLES.values() for name in variables.values()}
+    return frozenset(channels | {PREFIX + name for name in _MORE | _OF_TESTS})
+
+
+def variable_remarks(environ: Mapping[str, str], delivery: DeliverySettings) -> list[str]:
+    """What isn't wrong, as others may use the prefix, and may still not be meant. No values."""
+    known = known_variables()
+    told = [
+        f"{visible(name)} is not known: {_name_cure(name)}"
+        for name, value in sorted(environ.items())
+        if name.startswith(PREFIX)
+        and value.strip()
+        and name not in known
+        and name not in delivery.secret_variables
+    ]
+    if delivery.source is not None:
+        return told
+    for kind, variables in VARIABLES.items():
+        switch, *rest = variables.values()
+        idle = [name for name in rest if environ.get(name, "").strip()]
+        if idle and not environ.get(switch, "").strip():
+            told.append(
+                f"{', '.join(idle)} {'is' if len(idle) == 1 else 'are'} not used: "
+                f"{switch} turns {kind} on, and is not set"
+            )
+    return told
+
+
+def _name_cure(wrong: str) -> str:
+    from difflib import get_close_matches
+
+    names = [name.removeprefix(PREFIX) for name in sorted(known_variables())]
+    names = [name for name in names if name not in _OF_TESTS]
+    near = get_close_matches(wrong.removeprefix(PREFIX), names, n=1, cutoff=NAME_NEARNESS)
+    return f"did you mean {PREFIX}{near[0]}?" if near else "is it another program's?"
 
 
 def delivery_of_variables(environ: Mapping[str, str]) -> DeliverySettings:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 KEYS = ("zone", "currency", "locale")
 LOCALES = ("en", "zh-CN")
-ABBREVIATION_MAX = 4
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
@@ -84,16 +83,7 @@ def _python_knows(name: str) -> bool:
 
 
 def _hint(name: str) -> str:
-    import difflib
-    from zoneinfo import available_timezones
+    from worker.periods import near_zone
 
-    names = available_timezones()
-    folded = {zone.lower(): zone for zone in names}
-    wanted = name.lower().replace(" ", "_")
-    cities = {zone.rsplit("/", 1)[-1].lower(): zone for zone in sorted(names, reverse=True)}
-    near = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.6)
-    near_city = difflib.get_close_matches(wanted.rsplit("/", 1)[-1], cities, n=1, cutoff=0.8)
-    found = [folded[wanted]] if wanted in folded else [cities[c] for c in near_city]
-    # an abbreviation resembles others by chance: CST is not UCT
-    found = found or [folded[zone] for zone in near if len(wanted) > ABBREVIATION_MAX]
-    return f": did you mean {found[0]}?" if found else ": use a name such as Asia/Shanghai"
+    near = near_zone(name)
+    return f": did you mean {near}?" if near else ": use a name such as Asia/Shanghai"
