@@ -43,14 +43,60 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Says what is wrong in one line, and what may have been meant."""
 
     def __init__(self, **arguments: Any) -> None:  # noqa: ANN401  argparse's own arguments
         super().__init__(formatter_class=_Help, **arguments)
+        self._words: list[str] = []
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  argparse's own
+        """As argparse, but the words are kept for an error's advice."""
+        self._words = list(args or ())
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
+        advice = self._advice(message) or message
+        sys.stderr.write(f"{self.prog}: {advice} (see {self.prog} --help)\n")
         raise SystemExit(EXIT_USAGE)
+
+    def _advice(self, message: str) -> str | None:
+        """The word that looks like a typing error, and what it is near to; None: no word does."""
+        from difflib import get_close_matches
+
+        from worker.untrusted import for_terminal
+
+        options, choices = self._known()
+        # an option's typing error comes first: its value is taken for a command then
+        unknown = [
+            word.partition("=")[0]
+            for word in self._words
+            if word.startswith("--")
+            and not any(o.startswith(word.partition("=")[0]) for o in options)
+        ]
+        pairs = [(word, options) for word in unknown]
+        if "invalid choice" in message:
+            pairs += [
+                (word, choices)
+                for word in self._words
+                if not word.startswith("-") and word not in choices
+            ]
+        for word, known in pairs:
+            near = get_close_matches(word.lower(), known, n=1)
+            if near:
+                return f"{for_terminal(word)} is not known: did you mean {near[0]}?"
+        return None
+
+    def _known(self) -> tuple[list[str], list[str]]:
+        """The options of this parser and of its commands, and the commands' names."""
+        options: list[str] = []
+        choices: list[str] = []
+        for action in self._actions:
+            options += action.option_strings
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+                choices += list(action.choices)
+                for inner in action.choices.values():
+                    options += inner._known()[0]  # noqa: SLF001  the same class
+        return options, choices
 
 
 def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
@@ -173,7 +219,15 @@ def _call(args: argparse.Namespace) -> int:
 
     async def call() -> int:
         async with build_deps(debug=args.debug, config=args.config) as deps:
-            code: int = await _module(args.command).run(args, deps)
+            try:
+                code: int = await _module(args.command).run(args, deps)
+            except Exception as error:
+                from worker.postgres.errors import translate
+
+                ours = translate(error)
+                if ours is None:
+                    raise
+                raise deps.explained(ours) from error
             flush_answers()
             return code
 

@@ -53,10 +53,18 @@ class JobSchedule(NamedTuple):
     always: bool
 
 
+class ChannelFailure(NamedTuple):
+    """How often in one run messages couldn't be sent on a channel for one cause."""
+
+    channel: str
+    cause: str
+    messages: int
+
+
 class JobRun(NamedTuple):
     """How a job ended: ``done``, ``unfinished`` (work is left) or ``failed``.
 
-    ``error`` is one line without any secret, None unless failed.
+    ``error`` is one line without any secret, None unless failed; ``failures`` are for the log.
     """
 
     job: str
@@ -64,6 +72,7 @@ class JobRun(NamedTuple):
     counts: dict[str, int]
     seconds: float
     error: str | None = None
+    failures: tuple[ChannelFailure, ...] = ()
 
 
 class TickLease(NamedTuple):
@@ -170,13 +179,14 @@ class Delivery(NamedTuple):
     """A notifier's answer: sent, or failed with a cause and whether trying again may help.
 
     ``cause`` is None exactly when delivered. ``detail`` is one plain line without any
-    secret, for the operator.
+    secret, for the operator; ``cure`` what to do, where the cause alone doesn't say.
     """
 
     delivered: bool
     retryable: bool = False
     cause: FailureCause | None = None
     detail: str = ""
+    cure: str = ""
 
 
 class FailedAttempt(NamedTuple):

@@ -29,6 +29,7 @@ HEADER = (
 RIGHT = frozenset({2, 3, 4, 6, 7, 8})
 NONE = "-"
 PERIODS = {"daily": "day", "monthly": "month"}
+OUTBOX = {"dead_acknowledged": "acknowledged"}
 
 
 def render_text(report: StatusReport, zone: ZoneInfo) -> str:
@@ -122,7 +123,7 @@ def _tick_line(report: StatusReport, zone: ZoneInfo) -> str:
 
 
 def _outbox_line(report: StatusReport) -> str:
-    counts = ", ".join(f"{number} {state}" for state, number in report.outbox)
+    counts = ", ".join(f"{number} {OUTBOX.get(state, state)}" for state, number in report.outbox)
     return f"outbox     {counts or 'empty'}"
 
 

@@ -98,7 +98,12 @@ SELECT clock_timestamp() AS at, s.billing_zone, s.currency,
   FROM quota_settings s;
 
 -- name: outbox_counts
-SELECT o.state, count(*) AS messages FROM quota_outbox o GROUP BY o.state ORDER BY o.state;
+-- What was given up and acknowledged is a count of its own: nobody needs to look after it any more.
+SELECT CASE WHEN o.state = 'dead' AND o.acked_at IS NOT NULL THEN 'dead_acknowledged' ELSE o.state END AS state,
+       count(*) AS messages
+  FROM quota_outbox o
+ GROUP BY 1
+ ORDER BY 1;
 
 -- name: last_hour
 -- The hour before $4 of one subject by app, key and model, most costly first: $1 tenant or department, $2 its id,

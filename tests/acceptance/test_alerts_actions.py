@@ -28,6 +28,12 @@ RETRY = "SELECT * FROM quota_outbox_retry($1)"
 ACK = "SELECT * FROM quota_outbox_ack($1, 'ann')"
 
 
+async def outbox_of(dsn: str) -> dict[str, int]:
+    """What `status` counts."""
+    counts: dict[str, int] = json.loads((await quota_worker(dsn, "status", "--json")).out)["outbox"]
+    return counts
+
+
 async def test_retry_gives_the_dead_a_new_day(dsn: str, conn: Connection, tmp_path: Path) -> None:
     now = await conn.fetchval("SELECT clock_timestamp()")
     ended = {"attempts": 9, "last_failure": "timeout", "request_key": "qd-1"}
@@ -121,6 +127,7 @@ async def test_ack_takes_out_of_the_summary_and_withdraws_what_waits(
     lost = await sending(conn, "e", -60)
     ids = [str(one) for one in (dead, sent, waits, digest, lost)]
     assert (await listed(dsn))["unacknowledged"] == 1
+    assert (await outbox_of(dsn))["dead"] == 1
     done = await quota_worker(dsn, "alerts", "ack", *ids, "--note", "bot is back", "--by", "ann")
     assert (done.code, done.err) == (0, "")
     outcomes = [" ".join(line.split()[1:3]) for line in done.out.splitlines()]
@@ -130,6 +137,9 @@ async def test_ack_takes_out_of_the_summary_and_withdraws_what_waits(
     assert {(row["acked_by"], row["ack_note"]) for row in rows} == {("ann", "bot is back")}
     assert all(row["acked_at"] is not None and row["ended_at"] is not None for row in rows)
     assert (await listed(dsn))["unacknowledged"] == 0
+    assert await outbox_of(dsn) == {"dead_acknowledged": 1, "sent": 1, "superseded": 3}
+    counts = "outbox     1 acknowledged, 1 sent, 3 superseded\n"
+    assert (await quota_worker(dsn, "status")).out.endswith(counts)
     text = (await quota_worker(dsn, "alerts")).out
     assert not text.startswith("1 message")
     assert line_of(text, waits).endswith("by ann (bot is back)")

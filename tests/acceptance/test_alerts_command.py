@@ -26,6 +26,16 @@ HOSTILE = "evil\x1b[2J\n  9  ops  sent\u202e"
 URL = "https://open.feishu.cn/open-apis/bot/v2/hook/token-of-a-bot"
 
 
+def failing_channels(log: str) -> list[tuple[str, str, int]]:
+    """The warnings among a tick's log lines."""
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    return [
+        (line["channel"], line["cause"], line["messages"])
+        for line in lines
+        if (line["event"], line["level"]) == ("channel failing", "warning")
+    ]
+
+
 async def test_nothing_was_told(dsn: str) -> None:
     done = await quota_worker(dsn, "alerts")
     assert (done.code, done.out, done.err) == (0, "no alerts\n", "")
@@ -49,7 +59,10 @@ async def test_from_the_decision_to_the_history(dsn: str, conn: Connection, tmp_
         "QUOTA_WORKER_IMBOT_GROUP": "g",
         "QUOTA_WORKER_IMBOT_COMMAND": str(tmp_path / "missing"),
     }
-    assert (await quota_worker(dsn, "tick", **imbot)).code == 0
+    done = await quota_worker(dsn, "tick", **imbot)
+    assert done.code == 0
+    # cron's log says which channel is broken, and how
+    assert failing_channels(done.err) == [("im-bot", "command_missing", 1)]
     document = await listed(dsn)
     (alert,) = document["alerts"]
     assert (alert["subject"], alert["severity"]) == ("first", "warning")

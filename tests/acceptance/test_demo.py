@@ -97,11 +97,12 @@ async def test_shows_refusals_alerts_expiry_and_status_twice(
 
 async def look_around(text: str, home: Path, folder: Path) -> None:
     """The commands that were shown do what they say, pasted into the demo's shell."""
-    commands = [line.strip() for line in text.splitlines() if " status " in line]
-    assert [command.rpartition(" status ")[2] for command in commands] == [
-        "tenant-abuser",
-        "marketing",
-        "--json",
+    commands = [line.strip() for line in text.splitlines() if "DATA=" in line]
+    assert [command.rpartition("worker ")[2] for command in commands] == [
+        "status tenant-abuser",
+        "status marketing",
+        "status --json",
+        "alerts",
     ]
     for command in commands:
         process = await asyncio.create_subprocess_shell(

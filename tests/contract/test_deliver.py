@@ -106,6 +106,7 @@ async def test_the_ladder_and_death_at_24_hours(
     assert waits[6:-1] == [18000] * 3
     assert abs((now - NOW).total_seconds() - 86400) < 2
     assert (counts.dead, counts.failed) == (1, 0)
+    assert counts.failures == (("im-bot", "command_failed", 1),)
     row = await conn.fetchrow(
         "SELECT state, last_failure, attempts FROM quota_outbox WHERE outbox_id = 1"
     )
@@ -149,7 +150,7 @@ async def test_case_21_refused_twice_then_taken_is_delivered_once(
         (
             (400, {"code": 9499, "msg": "Bad Request"}),
             "rejected",
-            "the service refused the message as malformed",
+            "the service refused the request",
         ),
     ],
 )

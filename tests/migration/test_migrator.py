@@ -358,3 +358,6 @@ class TestRights:
             await run_sql(dsn, f"DROP ROLE {name}")
         assert "\n" not in str(caught.value)
         assert "permission denied" in str(caught.value)
+        assert str(caught.value).endswith(
+            "nothing was changed: migrate as the owner of the schema and of its tables"
+        )

@@ -45,6 +45,34 @@ def test_wrong_usage_is_one_line_and_2(arguments: tuple[str, ...]) -> None:
     assert "--help" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("stats", "stats is not known: did you mean status?"),
+        ("--confg x.toml channel list", "--confg is not known: did you mean --config?"),
+        ("channel test ops --confg=x.toml", "--confg is not known: did you mean --config?"),
+        ("channel tset ops", "tset is not known: did you mean test?"),
+        ("settings sett zone UTC", "sett is not known: did you mean set?"),
+        ("status --jsn acme", "--jsn is not known: did you mean --json?"),
+        # nothing is near: argparse's own words
+        ("xyz", "invalid choice: 'xyz'"),
+        ("channel list --zzzz", "unrecognized arguments: --zzzz"),
+        # no typing error at all
+        ("settings set zone", "the following arguments are required: VALUE"),
+        ("tick --jobs", "expected one argument"),
+    ],
+)
+def test_a_typing_error_is_met_with_what_was_meant(
+    words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(words.split())
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert line.endswith(" --help)")
+
+
 @pytest.mark.parametrize("arguments", [(), ("--debug",)])
 def test_without_a_command_all_are_listed(arguments: tuple[str, ...]) -> None:
     done = call(*arguments)
@@ -96,6 +124,7 @@ async def test_an_unmigrated_database_says_what_to_do(new_database) -> None:
     done = call("settings", POSTGRES_DSN=await new_database())
     assert done.returncode == 2
     assert "quota-worker migrate" in done.stderr
+    assert "embedded" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -148,6 +177,13 @@ async def test_settings_tell_where_the_embedded_server_lives(server_home: Path) 
     home = server_home / "state"
     server = EmbeddedServer(home)
     with server:
+        for command in ("tick", "alerts"):
+            done = call(command, QUOTA_WORKER_DATA=str(home))
+            assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+            assert "run quota-worker migrate" in done.stderr
+            assert f"; no POSTGRES_DSN is set, so this is the embedded server in {home}" in (
+                done.stderr
+            )
         before = call("settings", QUOTA_WORKER_DATA=str(home))
         assert before.returncode == 2
         assert f"data folder  {server.home}\n" in before.stdout

@@ -76,6 +76,7 @@ def _look_around(home: Path, environ: Mapping[str, str]) -> None:
     say(f"   {command} status tenant-abuser")
     say(f"   {command} status marketing")
     say(f"   {command} status --json")
+    say(f"   {command} alerts")
     say("   The same commands work on your own database, with its address in POSTGRES_DSN:")
     say("   begin with migrate. replay runs a traffic trace of yours through it.")
 

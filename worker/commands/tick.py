@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 from worker.bootstrap import Deps, say, say_json, tell
@@ -64,6 +65,8 @@ async def run_jobs(
     args: argparse.Namespace, deps: Deps, jobs: Sequence[Job], *, always: bool
 ) -> int:
     """Run the jobs as one tick and answer as the options ask."""
+    if sys.stderr.isatty():  # every five minutes in a log would be noise
+        deps.tell_variables()
     report = await tick(
         deps,
         jobs,
@@ -145,6 +148,11 @@ def as_document(report: TickReport) -> dict[str, object]:
                 "seconds": round(job_run.seconds, 4),
                 "error": job_run.error,
                 **job_run.counts,
+                **(
+                    {"failures": [failure._asdict() for failure in job_run.failures]}
+                    if job_run.failures
+                    else {}
+                ),
             }
             for job_run in report.runs
         ],
@@ -154,6 +162,8 @@ def as_document(report: TickReport) -> dict[str, object]:
 def _log(deps: Deps, job_run: JobRun) -> None:
     """A line per job that did something; a healthy tick without work stays silent and fast."""
     seconds = round(job_run.seconds, 3)
+    for failure in job_run.failures:
+        deps.log.warning("channel failing", job=job_run.job, **failure._asdict())
     if job_run.outcome == "failed":
         deps.log.error(
             "job failed", job=job_run.job, seconds=seconds, error=job_run.error, **job_run.counts

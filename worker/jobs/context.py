@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
+    from worker.models import ChannelFailure
     from worker.ports import Channels, Ledger, Months, Outbox, Warnings
 
 
@@ -59,7 +60,8 @@ class JobCounts:
     """Base of each job's typed result.
 
     A job subclasses it (frozen, slots) with ``int`` fields, each a count that goes to
-    ``job_runs.counts`` and the log line under its field's name. ``leftover`` says that
+    ``job_runs.counts`` and the log line under its field's name; ``failures`` go to lines of
+    their own. ``leftover`` says that
     work remains which the next tick must do; ``failed`` counts steps that went wrong
     without stopping the job: both are healthy for the process, but the second makes
     the job's outcome ``failed`` and the tick's exit code 1.
@@ -67,10 +69,12 @@ class JobCounts:
 
     leftover: bool = False
     failed: int = 0
+    failures: tuple[ChannelFailure, ...] = ()
 
     def as_counts(self) -> dict[str, int]:
         """Every count by name, booleans as 0 or 1; the order of the fields."""
-        return {field.name: int(getattr(self, field.name)) for field in fields(self)}
+        names = [field.name for field in fields(self) if field.name != "failures"]
+        return {name: int(getattr(self, name)) for name in names}
 
 
 class JobPorts(NamedTuple):

@@ -10,13 +10,14 @@ arrived.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from worker.errors import ConfigurationError
 from worker.jobs.context import JobCounts
-from worker.models import Delivery, Digest, FailureCause
+from worker.models import ChannelFailure, Delivery, Digest, FailureCause
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -43,7 +44,7 @@ class DeliverCounts(JobCounts):
     """What one run did, over all channels; in a dry run ``due`` alone.
 
     ``dead``: given up; those that no channel could be told are in ``failed``, too.
-    ``lost``: finished too late, another worker has them.
+    ``lost``: finished too late, another worker has them. ``failures``: each channel that failed.
     """
 
     due: int = 0
@@ -61,6 +62,7 @@ class _Tally:
     untold: int = 0
     lost: int = 0
     leftover: bool = False
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -110,6 +112,10 @@ async def run(ctx: JobContext) -> DeliverCounts:
     return DeliverCounts(
         leftover=tally.leftover,
         failed=tally.untold,
+        failures=tuple(
+            ChannelFailure(channel, cause, messages)
+            for (channel, cause), messages in sorted(tally.failures.items())
+        ),
         due=due,
         sent=tally.sent,
         retried=tally.retried,
@@ -144,6 +150,9 @@ async def _settle(job: _Run, claim: Claim, answer: Delivery) -> float | None:
     tally.dead += attempt.dead
     tally.untold += attempt.untold
     tally.lost += attempt.lost
+    failed = attempt.retried + attempt.dead
+    if failed and answer.cause is not None:
+        tally.failures[claim.messages[0].channel, str(answer.cause)] += failed
     return attempt.wait_seconds if attempt.retried else None
 
 

@@ -141,7 +141,7 @@ class Tick:
                 )
             else:
                 outcome = "failed" if counts.failed else "unfinished" if counts.leftover else "done"
-                run = JobRun(job.name, outcome, counts.as_counts(), 0.0)
+                run = JobRun(job.name, outcome, counts.as_counts(), 0.0, failures=counts.failures)
         run = run._replace(seconds=self._monotonic() - started)
         self._on_run(run)
         return run

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from worker.errors import (
+    DatabaseAccessError,
     DatabaseError,
     DatabaseUnreachableError,
     LockTimeoutError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 40
 PAUSE_SECONDS = 0.5
+_AS_OWNER = "migrate as the owner of the schema and of its tables"
 _OWN_WORDS = (
     DatabaseUnreachableError,
     LockTimeoutError,
@@ -215,7 +217,8 @@ class Migrator:
             if isinstance(ours, _OWN_WORDS) or not isinstance(ours, DatabaseError):
                 raise ours from error
             text = redact(" ".join(str(error).split()))
-            raise type(ours)(f"sql/{piece.label}: {text}; nothing was changed") from error
+            cure = f": {_AS_OWNER}" if isinstance(ours, DatabaseAccessError) else ""
+            raise type(ours)(f"sql/{piece.label}: {text}; nothing was changed{cure}") from error
 
     async def _fetch(self, name: str) -> list[asyncpg.Record]:
         return await self._connection.fetch(self._queries[name])
