@@ -39,6 +39,8 @@ def near_zone(name: str) -> str | None:
     from zoneinfo import available_timezones
 
     wanted = name.lower().replace(" ", "_")
+    if wanted == "utc":
+        return "UTC"
     zones = {
         zone.lower(): zone
         for zone in sorted(available_timezones(), reverse=True)

@@ -269,6 +269,7 @@ WRONG: dict[str, tuple[str | bytes, list[str]]] = {
         ("shanghai", "did you mean Asia/Shanghai?"),
         ("Asia/Shangai", "did you mean Asia/Shanghai?"),
         ("New York/New_York", "use a name such as Asia/Shanghai"),
+        ("utc", "did you mean UTC?"),
         ("new york", "did you mean America/New_York?"),
     ],
 )  # fmt: skip

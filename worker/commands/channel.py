@@ -46,6 +46,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     Raises UsageError for what doesn't exist, and ConfigurationError.
     """
     delivery = deps.delivery()
+    deps.tell_variables()
     if args.action == "list":
         return _list(delivery, deps)
     return await _test(args, deps, delivery)

@@ -115,9 +115,9 @@ def check_url(url: str) -> None:
     from importlib.util import find_spec
 
     if find_spec("apprise") is None:
-        raise ConfigurationError(
-            "the channel kind apprise needs its extra: pip install 'quota-worker[apprise]'"
-        )
+        from worker.configuration.kinds import APPRISE_CURE
+
+        raise ConfigurationError(f"the channel kind apprise needs a package: {APPRISE_CURE}")
     scheme, separator, rest = url.partition("://")
     if not separator or not rest.strip() or not scheme.isalnum() or not url.isprintable():
         raise ConfigurationError(
