@@ -247,6 +247,21 @@ class TestVariables:
         assert "QUOTA_WORKER_SMTP_PORT is no number: digits alone are needed" in told
         assert "QUOTA_WORKER_SMTP_USERNAME still holds the README's placeholder" in told
 
+    def test_what_is_missing_may_be_there_misspelt(self) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            load_delivery(
+                {
+                    "QUOTA_WORKER_SMTP_HOST": "h",
+                    "QUOTA_WORKER_SMTP_SENDR": "a@b.c",
+                    "QUOTA_WORKER_FEISHU_SECRETT": SECRET,  # of no channel that is on
+                }
+            )
+        missing, misspelt = str(caught.value).split("; ")
+        assert missing.startswith("QUOTA_WORKER_SMTP_SENDER is missing")
+        assert misspelt == (
+            "QUOTA_WORKER_SMTP_SENDR is not known: did you mean QUOTA_WORKER_SMTP_SENDER?"
+        )
+
     def test_what_may_be_misspelt_is_remarked_on(self, tmp_path: Path) -> None:
         environ = {
             "QUOTA_WORKER_IMBOT_GROUP": "g",

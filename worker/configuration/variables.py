@@ -56,14 +56,10 @@ def known_variables() -> frozenset[str]:
 
 def variable_remarks(environ: Mapping[str, str], delivery: DeliverySettings) -> list[str]:
     """What isn't wrong, as others may use the prefix, and may still not be meant. No values."""
-    known = known_variables()
     told = [
         f"{visible(name)} is not known: {_name_cure(name)}"
-        for name, value in sorted(environ.items())
-        if name.startswith(PREFIX)
-        and value.strip()
-        and name not in known
-        and name not in delivery.secret_variables
+        for name in _unknown(environ)
+        if name not in delivery.secret_variables
     ]
     if delivery.source is not None:
         return told
@@ -78,13 +74,27 @@ def variable_remarks(environ: Mapping[str, str], delivery: DeliverySettings) -> 
     return told
 
 
+def _unknown(environ: Mapping[str, str]) -> list[str]:
+    known = known_variables()
+    return sorted(
+        name
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and value.strip() and name not in known
+    )
+
+
 def _name_cure(wrong: str) -> str:
+    near = _near_name(wrong)
+    return f"did you mean {near}?" if near else "is it another program's?"
+
+
+def _near_name(wrong: str) -> str | None:
     from difflib import get_close_matches
 
     names = [name.removeprefix(PREFIX) for name in sorted(known_variables())]
     names = [name for name in names if name not in _OF_TESTS]
     near = get_close_matches(wrong.removeprefix(PREFIX), names, n=1, cutoff=NAME_NEARNESS)
-    return f"did you mean {PREFIX}{near[0]}?" if near else "is it another program's?"
+    return PREFIX + near[0] if near else None
 
 
 def delivery_of_variables(environ: Mapping[str, str]) -> DeliverySettings:
@@ -99,6 +109,12 @@ def delivery_of_variables(environ: Mapping[str, str]) -> DeliverySettings:
         if environ.get(next(iter(variables.values())), "").strip()
     )
     if faults:
+        # what is missing may be there under another name
+        faults += [
+            f"{visible(name)} is not known: did you mean {near}?"
+            for name in _unknown(environ)
+            if (near := _near_name(name)) and any(fault.startswith(f"{near} ") for fault in faults)
+        ]
         raise ConfigurationError("; ".join(faults))
     if not channels:
         return DeliverySettings()
