@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TEXT_MAX_LETTERS: Final = 1_000
 SHOWN_LETTERS: Final = 60
-PART_LETTERS: Final = 3  # of a word, to be taken for it
+PART_LETTERS: Final = 2  # of a word, to be taken for it
 REFERENCE: Final = 'one such as { env = "NAME" } or { file = "/run/secrets/name" }'
 KEEP_OUT: Final = f"a secret is kept out of the file, name where it is kept, {REFERENCE}"
 # What the README's recipes have where a value of one's own belongs.
