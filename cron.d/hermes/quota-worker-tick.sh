@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # For `hermes cron create --script`: copy this file to ~/.hermes/scripts (links that lead outside
-# are refused, and no arguments are passed). The settings stand in a file of their own, because
-# Hermes removes some variables and overrides others.
+# are refused, and no arguments are passed). The settings stand in a file of their own, which
+# names the configuration file, too: Hermes removes some variables and overrides others.
 set -euo pipefail
 set -a
 # shellcheck source=/dev/null
