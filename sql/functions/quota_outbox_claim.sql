@@ -34,19 +34,30 @@ BEGIN
            request_key = CASE WHEN o.lost_workers >= 1 THEN o.dedupe_key END,
            last_failure = 'worker_lost', last_detail = NULL, failed_at = v_now
      WHERE o.outbox_id IN (SELECT l.outbox_id FROM quota_outbox l
-                            WHERE l.state = 'sending' AND l.lease_until <= v_now AND l.request_key IS NULL
+                            WHERE l.state = 'sending' AND quota_outbox_ready(l.lease_until, v_now) AND l.request_key IS NULL
                               AND l.channel = p_channel
                               FOR UPDATE SKIP LOCKED);
 
+    -- not sent before its period ended: said as past; below 100 % in a digest only, where this channel has any
+    UPDATE quota_outbox o
+       SET facts = o.facts || '{"past": true}',
+           digest_only = o.urgency > 0 AND p_digest_over IS NOT NULL,
+           state = CASE WHEN o.urgency > 0 AND p_digest_over IS NOT NULL THEN 'stale' ELSE 'pending' END
+     WHERE o.outbox_id IN (SELECT l.outbox_id FROM quota_outbox l
+                            WHERE l.state = 'pending' AND l.attempts = 0 AND l.told_until <= v_now
+                              AND l.channel = p_channel AND l.fallback_of IS NULL AND NOT l.digest_only
+                              AND l.facts @> '{"past": false}'
+                              FOR UPDATE SKIP LOCKED);
+
     SELECT o.* INTO v_top FROM quota_outbox o
-     WHERE o.state = 'pending' AND o.next_attempt_at <= v_now AND o.urgency <= v_urgency
+     WHERE o.state = 'pending' AND quota_outbox_ready(o.next_attempt_at, v_now) AND o.urgency <= v_urgency
        AND CASE WHEN p_channel IS NOT NULL THEN o.channel = p_channel
                 ELSE o.channel <> ALL (p_served) AND o.created_at <= v_now - interval '1 hour' END
      ORDER BY o.channel, o.urgency, o.created_at, o.outbox_id
      LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         SELECT o.* INTO v_top FROM quota_outbox o
-         WHERE o.state = 'sending' AND o.lease_until <= v_now AND o.urgency <= v_urgency
+         WHERE o.state = 'sending' AND quota_outbox_ready(o.lease_until, v_now) AND o.urgency <= v_urgency
            AND (o.lost_workers < 2 OR o.lease_until + quota_outbox_wait(o.attempts) <= v_now)
            AND CASE WHEN p_channel IS NOT NULL THEN o.channel = p_channel
                     ELSE o.channel <> ALL (p_served) AND o.created_at <= v_now - interval '1 hour' END
@@ -62,25 +73,25 @@ BEGIN
         v_ids := ARRAY(
             SELECT o.outbox_id FROM quota_outbox o
              WHERE o.request_key = v_digest
-               AND (o.state = 'pending' OR o.state = 'sending' AND o.lease_until <= v_now)
+               AND (o.state = 'pending' OR o.state = 'sending' AND quota_outbox_ready(o.lease_until, v_now))
              ORDER BY o.outbox_id FOR UPDATE SKIP LOCKED);
         -- another worker is at it: two parts of one digest under one id, and a service that knows ids drops the second
         IF EXISTS (SELECT FROM quota_outbox o
                     WHERE o.request_key = v_digest AND o.outbox_id <> ALL (v_ids)
-                      AND (o.state = 'pending' OR o.state = 'sending' AND o.lease_until <= v_now)) THEN
+                      AND (o.state = 'pending' OR o.state = 'sending' AND quota_outbox_ready(o.lease_until, v_now))) THEN
             RETURN;
         END IF;
     ELSIF v_top.request_key IS NULL AND p_channel IS NOT NULL AND p_digest_over IS NOT NULL THEN
         SELECT count(*) INTO v_waiting
           FROM (SELECT FROM quota_outbox o
-                 WHERE o.state = 'pending' AND o.channel = v_top.channel AND o.next_attempt_at <= v_now
+                 WHERE o.state = 'pending' AND o.channel = v_top.channel AND quota_outbox_ready(o.next_attempt_at, v_now)
                    AND o.urgency <= v_urgency AND o.request_key IS NULL
                    AND o.recipient IS NOT DISTINCT FROM v_top.recipient
                  LIMIT p_digest_over + 1) w;
-        IF v_waiting > p_digest_over THEN
+        IF v_waiting > p_digest_over OR v_top.digest_only THEN
             v_ids := ARRAY(
                 SELECT o.outbox_id FROM quota_outbox o
-                 WHERE o.state = 'pending' AND o.channel = v_top.channel AND o.next_attempt_at <= v_now
+                 WHERE o.state = 'pending' AND o.channel = v_top.channel AND quota_outbox_ready(o.next_attempt_at, v_now)
                    AND o.urgency <= v_urgency AND o.request_key IS NULL
                    AND o.recipient IS NOT DISTINCT FROM v_top.recipient AND o.locale = v_top.locale
                  ORDER BY o.channel, o.urgency, o.created_at, o.outbox_id

@@ -6,8 +6,8 @@
 -- refused is broken up: each goes out by itself at once, so that one spoils no other. Where the service may have
 -- taken the request, at this attempt or at an earlier one, it is repeated as it was, else its messages are free to be
 -- collected anew.
--- A dead message is told on the fallbacks, once each, in this transaction: rows of their own, with the same facts and
--- the cause. p_fallbacks: [{"channel": "ops", "recipient": null}, …]; its own channel is no fallback; a message that is
+-- A dead message is told on the fallbacks, once each, whatever channels of it die, in this transaction: rows of their
+-- own, with the same facts and the cause. p_fallbacks: [{"channel": "ops", "recipient": null}, …]; its own channel is no fallback; a message that is
 -- one itself, or that has none, goes to the console.
 -- p_cause is one of the closed set of quota_outbox_failure. Locks: the messages' rows, sorted. SQLSTATE: 23514 for a
 -- cause outside the set; 55P03.
@@ -58,7 +58,10 @@ BEGIN
      WHERE o.outbox_id = ANY (v_ids);
 
     WITH target AS (
-        SELECT o.*, f.channel AS to_channel, f.recipient AS to_recipient
+        SELECT o.*, f.channel AS to_channel, f.recipient AS to_recipient,
+               -- by the message: of several channels that are dead, one tells
+               'qf-' || left(encode(sha256(convert_to(concat_ws(E'\x1f', o.message_key, f.channel, f.recipient),
+                                                      'UTF8')), 'hex'), 40) AS key
           FROM quota_outbox o
          CROSS JOIN LATERAL (
             SELECT t.one ->> 'channel' AS channel, t.one ->> 'recipient' AS recipient
@@ -73,22 +76,21 @@ BEGIN
     ), told AS (
         INSERT INTO quota_outbox (dedupe_key, message_key, kind, channel, recipient, severity, urgency, locale, facts,
                                   subject_kind, subject, environment, next_attempt_at, created_at, fallback_of)
-        SELECT 'qf-' || left(encode(sha256(convert_to(concat_ws(E'\x1f', t.dedupe_key, t.to_channel, t.to_recipient),
-                                                      'UTF8')), 'hex'), 40),
-               t.message_key, t.kind, t.to_channel, t.to_recipient, t.severity, t.urgency, t.locale,
+        SELECT DISTINCT ON (t.key)
+               t.key, t.message_key, t.kind, t.to_channel, t.to_recipient, t.severity, t.urgency, t.locale,
                t.facts || jsonb_build_object('undelivered', jsonb_build_object(
                    'channel', t.channel, 'recipient', t.recipient, 'cause', p_cause, 'attempts', t.attempts)),
                t.subject_kind, t.subject, t.environment, v_now, v_now, t.outbox_id
           FROM target t
-         ORDER BY t.outbox_id, t.to_channel, t.to_recipient
+         ORDER BY t.key, t.outbox_id
         ON CONFLICT DO NOTHING
-        RETURNING fallback_of
+        RETURNING dedupe_key
     )
-    -- of what died before and was retried by hand, the fallbacks were told then
-    SELECT cardinality(v_dead) - count(DISTINCT f.fallback_of) INTO untold
-      FROM (SELECT t.fallback_of FROM told t
-            UNION ALL
-            SELECT o.fallback_of FROM quota_outbox o WHERE o.fallback_of = ANY (v_dead)) f;
+    -- told before: for another channel of the same message, or before a retry by hand
+    SELECT cardinality(v_dead) - count(DISTINCT t.outbox_id) INTO untold
+      FROM target t
+     WHERE t.key IN (SELECT n.dedupe_key FROM told n)
+        OR EXISTS (SELECT FROM quota_outbox o WHERE o.dedupe_key = t.key);
 
     dead := cardinality(v_dead);
     retried := cardinality(v_ids) - dead;

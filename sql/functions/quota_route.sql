@@ -27,11 +27,11 @@ AS $$
         SELECT t.one ->> 'channel' AS channel, t.one ->> 'recipient' AS recipient, 0 AS rank
           FROM route r, jsonb_array_elements(r.rule -> 'to') AS t (one)
         UNION ALL
-        SELECT r.rule ->> 'owners', btrim(a.address), 1
+        SELECT r.rule ->> 'owners', a.address, 1
           FROM route r
           JOIN departments d ON d.department_id = p_subject
-         CROSS JOIN LATERAL unnest(d.owner_emails || d.finance_emails) AS a (address)
-         WHERE p_subject_kind = 'department' AND r.rule ->> 'owners' IS NOT NULL AND btrim(a.address) <> ''
+         CROSS JOIN LATERAL unnest(quota_texts(d.owner_emails) || quota_texts(d.finance_emails)) AS a (address)
+         WHERE p_subject_kind = 'department' AND r.rule ->> 'owners' IS NOT NULL
     ), once AS (
         SELECT DISTINCT ON (t.channel, lower(t.recipient)) t.channel, t.recipient
           FROM target t WHERE t.channel IS NOT NULL

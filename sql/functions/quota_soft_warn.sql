@@ -42,8 +42,10 @@ BEGIN
                                              - v_xid::text::numeric) THEN
         v_moved := ARRAY(SELECT quota_warn_moved(v_xid));
     END IF;
-    -- At the very first pass: what ended within the last day.
-    v_since := coalesce(v_since, v_now - interval '1 day');
+    -- At the very first pass, and after one by a clock that ran ahead: what ended within the last day.
+    IF v_since IS NULL OR v_since > v_now + interval '10 minutes' THEN
+        v_since := v_now - interval '1 day';
+    END IF;
     rearmed := quota_warn_rearm(v_now, v_moved);
 
     WITH untold AS MATERIALIZED (
@@ -100,12 +102,19 @@ BEGIN
     END IF;
 
     messages := messages + quota_warn_available(v_now, p_routes);
+    -- No digest came by within a day: they make one.
+    UPDATE quota_outbox o
+       SET state = 'pending', next_attempt_at = v_now
+     WHERE o.outbox_id IN (SELECT l.outbox_id FROM quota_outbox l
+                            WHERE l.state = 'stale' AND l.digest_only AND l.created_at <= v_now - interval '1 day'
+                              FOR UPDATE SKIP LOCKED);
 
     IF NOT v_left THEN
         INSERT INTO quota_warn_scans AS s (scan, scanned_at, scanned_xid) VALUES ('soft_warn', v_now, v_seen)
         ON CONFLICT ON CONSTRAINT quota_warn_scans_pkey DO UPDATE
            SET scanned_at = EXCLUDED.scanned_at, scanned_xid = EXCLUDED.scanned_xid
-         WHERE s.scanned_at <= EXCLUDED.scanned_at;
+         -- but for a pass that was overtaken; far back, the last one was by a clock that ran ahead
+         WHERE s.scanned_at <= EXCLUDED.scanned_at OR s.scanned_at > EXCLUDED.scanned_at + interval '10 minutes';
     END IF;
 END
 $$;

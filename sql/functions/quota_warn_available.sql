@@ -63,10 +63,14 @@ BEGIN
          WHERE NOT EXISTS (SELECT FROM stand s
                             WHERE s.subject_kind = f.subject_kind AND s.subject = f.subject
                               AND s.environment = f.environment AND s.used >= s.cap)
-           AND (l.tenant_id IS NOT NULL
+           -- a cap of 0 stands nowhere, and lets nothing through
+           AND (least(l.daily_completions, l.daily_input_tokens, l.daily_output_tokens, l.daily_tokens, l.daily_cost_cents,
+                      l.monthly_completions, l.monthly_tokens, l.monthly_cost_cents, 1) > 0 AND l.tenant_id IS NOT NULL
                 OR EXISTS (SELECT FROM department_budgets b
+                            CROSS JOIN LATERAL quota_department_standing(b.department_id, b.environment, v_month, p_now) u
                             WHERE f.subject_kind = 'department' AND b.department_id = f.subject
-                              AND b.environment = f.environment))
+                              AND b.environment = f.environment
+                              AND least(u.budget_tokens, u.budget_cost_nanos, 1) > 0))
     ), marked AS (
         UPDATE quota_warn_log w
            SET told_available_at = p_now
@@ -85,7 +89,7 @@ BEGIN
                    'reason', CASE WHEN t.by_period THEN 'period' ELSE 'allowance' END,
                    'zone', g.billing_zone, 'currency', g.currency, 'dimensions', coalesce(t.dimensions, '[]'),
                    'enforce', t.enforce, 'tier', NULL, 'downgrade_model', NULL, 'downgrade_from', NULL, 'top_apps', NULL,
-                   'owner_emails', coalesce(d.owner_emails, '{}'), 'finance_emails', coalesce(d.finance_emails, '{}'))
+                   'owner_emails', quota_texts(d.owner_emails), 'finance_emails', quota_texts(d.finance_emails))
                AS facts
           FROM told t
          CROSS JOIN quota_settings g

@@ -1,6 +1,7 @@
 -- Writes the outbox rows of messages whose crossings are in quota_warn_log; returns how many.
 --
--- One row per message, channel and address, as quota_route says. What is for the digest only waits as stale. Rows that
+-- One row per message, channel and address, as quota_route says. What is for the digest only waits as stale, on the channels
+-- that make any (p_routes.digests; not given: all). Rows that
 -- still wait are superseded where the same recipient gets a higher threshold of each cap that they tell.
 -- Runs in the caller's transaction. Locks: the outbox rows it supersedes, sorted.
 CREATE OR REPLACE FUNCTION quota_warn_enqueue(p_message_keys text[], p_routes jsonb, p_now timestamptz) RETURNS int
@@ -11,15 +12,20 @@ DECLARE
     v_written int;
 BEGIN
     INSERT INTO quota_outbox (dedupe_key, message_key, kind, channel, recipient, severity, urgency, locale, facts,
-                              subject_kind, subject, environment, state, digest_only, next_attempt_at, created_at)
+                              subject_kind, subject, environment, state, digest_only, told_until,
+                              next_attempt_at, created_at)
     SELECT 'qw-' || left(encode(sha256(convert_to(concat_ws(E'\x1f', f.message_key, r.channel, r.recipient),
                                                   'UTF8')), 'hex'), 40),
            f.message_key, f.kind, r.channel, r.recipient, f.severity, f.urgency, f.locale, f.facts,
            f.facts ->> 'subject_kind', f.facts ->> 'subject', f.facts ->> 'environment',
-           CASE WHEN f.for_digest THEN 'stale' ELSE 'pending' END, f.for_digest, p_now, p_now
+           CASE WHEN f.for_digest THEN 'stale' ELSE 'pending' END, f.for_digest,
+           (SELECT max((d.one ->> 'resets_at')::timestamptz) FROM jsonb_array_elements(f.facts -> 'dimensions') AS d (one)
+             WHERE d.one @> '{"crossed": true}'),
+           p_now, p_now
       FROM quota_warn_facts(p_message_keys, p_now) f
      CROSS JOIN LATERAL quota_route(p_routes, f.facts ->> 'subject_kind', f.facts ->> 'subject',
                                     f.facts ->> 'department_id', f.facts ->> 'environment', f.severity) r
+     WHERE NOT f.for_digest OR p_routes -> 'digests' IS NULL OR p_routes -> 'digests' ? r.channel
      ORDER BY f.message_key, r.channel, r.recipient
     ON CONFLICT ON CONSTRAINT quota_outbox_dedupe DO NOTHING;
     GET DIAGNOSTICS v_written = ROW_COUNT;

@@ -123,8 +123,8 @@ AS $$
                'enforce', CASE m.subject_kind WHEN 'tenant' THEN l.enforce END,
                'tier', CASE m.subject_kind WHEN 'department' THEN coalesce(t.tier, 'normal') END,
                'downgrade_pct', b.downgrade_pct, 'protect_pct', b.protect_pct,
-               'downgrade_model', b.downgrade_model, 'downgrade_from', b.downgrade_from,
-               'owner_emails', coalesce(d.owner_emails, '{}'), 'finance_emails', coalesce(d.finance_emails, '{}'),
+               'downgrade_model', b.downgrade_model, 'downgrade_from', CASE WHEN b.downgrade_from IS NOT NULL THEN quota_texts(b.downgrade_from) END,
+               'owner_emails', quota_texts(d.owner_emails), 'finance_emails', quota_texts(d.finance_emails),
                'top_apps', CASE m.subject_kind WHEN 'department' THEN coalesce(a.top_apps, '[]') END),
            m.for_digest
       FROM message m

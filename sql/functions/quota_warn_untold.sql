@@ -47,7 +47,9 @@ AS $$
               FROM unnest(s.pcts, s.severities) WITH ORDINALITY AS c (threshold, severity, place)
              WHERE c.threshold BETWEEN 1 AND 100
              ORDER BY c.threshold, c.place DESC) t
-         WHERE s.used * 100 >= t.threshold * s.cap OR t.threshold = 100 AND s.refused_at IS NOT NULL
+         WHERE (s.used * 100 >= t.threshold * s.cap OR t.threshold = 100 AND s.refused_at IS NOT NULL)
+           -- longer names, which only direct writes can make, don't fit into an index
+           AND octet_length(s.subject) <= 2000
     )
     SELECT p.subject_kind, p.subject, p.environment, p.dimension, p.period_kind, p.period_start, p.past,
            p.threshold, p.severity, coalesce(w.generation + 1, 0), coalesce(w.told_higher, false),

@@ -12,8 +12,8 @@ BEGIN
     RETURN v_scanned_at IS NULL OR v_scanned_at > p_now OR quota_day(v_scanned_at) <> quota_day(p_now)
         OR EXISTS (SELECT FROM quota_reservations r WHERE r.state = 'open' AND r.expires_at <= p_now)
         OR EXISTS (SELECT FROM quota_usage_inbox i WHERE i.booked_at IS NULL)
-        OR EXISTS (SELECT FROM quota_outbox o WHERE o.state = 'pending' AND o.next_attempt_at <= p_now)
-        OR EXISTS (SELECT FROM quota_outbox o WHERE o.state = 'sending' AND o.lease_until <= p_now)
+        OR EXISTS (SELECT FROM quota_outbox o WHERE o.state = 'pending' AND quota_outbox_ready(o.next_attempt_at, p_now))
+        OR EXISTS (SELECT FROM quota_outbox o WHERE o.state = 'sending' AND quota_outbox_ready(o.lease_until, p_now))
         OR EXISTS (SELECT FROM quota_topups t
                     WHERE t.valid_from > v_scanned_at AND t.valid_from <= p_now
                        OR t.expires_at > v_scanned_at AND t.expires_at <= p_now)

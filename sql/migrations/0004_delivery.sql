@@ -16,6 +16,8 @@ ALTER TABLE quota_outbox
     ADD COLUMN lost_workers  int     NOT NULL DEFAULT 0,
     -- never a message of its own: a line of the recipient's next digest
     ADD COLUMN digest_only   boolean NOT NULL DEFAULT false,
+    -- when the last period that it tells of ends
+    ADD COLUMN told_until    timestamptz,
     ADD COLUMN superseded_by text,
     ADD COLUMN acked_at      timestamptz,
     ADD COLUMN acked_by      text,
@@ -41,6 +43,7 @@ CREATE UNIQUE INDEX quota_outbox_told_once ON quota_outbox (fallback_of, channel
 DROP INDEX quota_outbox_due;
 CREATE INDEX quota_outbox_due ON quota_outbox (channel, urgency, created_at, outbox_id) WHERE state = 'pending';
 CREATE INDEX quota_outbox_for_digest ON quota_outbox (channel, created_at) WHERE state = 'stale' AND digest_only;
+CREATE INDEX quota_outbox_told_until ON quota_outbox (told_until) WHERE state = 'pending' AND attempts = 0;
 CREATE INDEX quota_outbox_request ON quota_outbox (request_key) WHERE state IN ('pending', 'sending');
 CREATE INDEX quota_outbox_subject ON quota_outbox (subject, created_at);
 -- The history, newest first.

@@ -31,5 +31,6 @@ SELECT quota_channel_slot($1::text, $2::integer, $3::integer) AS wait_seconds;
 SELECT count(*)
   FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS t
   JOIN quota_outbox o
-    ON o.state = 'pending' AND o.next_attempt_at <= t.now OR o.state = 'sending' AND o.lease_until <= t.now
+    ON o.state = 'pending' AND quota_outbox_ready(o.next_attempt_at, t.now)
+       OR o.state = 'sending' AND quota_outbox_ready(o.lease_until, t.now)
  WHERE o.urgency = 0 OR NOT quota_quiet($2::jsonb, t.now);

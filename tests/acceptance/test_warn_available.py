@@ -95,3 +95,20 @@ async def test_off_by_default_and_nothing_old_when_switched_on(world: World) -> 
     await world.warn(routes=ON)
     await world.warn(timedelta(days=1), ON)
     assert await notices(world) == []
+
+
+async def test_a_cap_of_nothing_lets_nothing_through(world: World) -> None:
+    await exhausted(world)
+    await world.limit(daily_completions=0)
+    await world.warn(routes=ON)
+    await world.department(monthly_tokens=100)
+    await world.tenant("u", department_id="d")
+    await world.reserve("u", in_tokens=100)
+    await world.warn(routes=ON)
+    await world.conn.execute("UPDATE department_budgets SET monthly_tokens = 0")
+    await world.warn(routes=ON)
+    assert await notices(world) == []
+    await world.limit(daily_completions=20)
+    await world.conn.execute("UPDATE department_budgets SET monthly_tokens = 200")
+    await world.warn(routes=ON)
+    assert sorted(subject for _, subject, *_ in await notices(world)) == ["d", "t"]

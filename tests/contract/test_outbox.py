@@ -300,3 +300,50 @@ async def test_what_is_for_the_digest_goes_with_the_next(conn: Connection) -> No
     ids, token, _ = await claim(conn, later(seconds=5))
     await keep(conn, ids, token)
     assert await finish(conn, ids, token) == 13
+
+
+async def test_what_waited_until_its_period_ended_is_said_as_past(conn: Connection) -> None:
+    await put(conn, 3)
+    await put(conn, 1, urgency=0)
+    await put(conn, 1, channel="console")
+    await conn.execute("UPDATE quota_outbox SET told_until = $1", later(hours=1))
+    # an attempt may have arrived: that one stays as it was
+    ids, token, _ = await claim(conn)
+    await fail(conn, ids, token, "timeout")
+    now = later(hours=2)
+    assert (await claim(conn, now))[0] == [4]
+    assert (await claim(conn, now, channel="console", over=None))[0] == [5]
+    rows = await conn.fetch(
+        "SELECT state, digest_only, facts ->> 'past' FROM quota_outbox ORDER BY outbox_id"
+    )
+    assert [tuple(row) for row in rows] == [
+        ("stale", True, "true"),
+        ("stale", True, "true"),
+        ("stale", True, "true"),
+        ("sending", False, "false"),
+        ("sending", False, "true"),
+    ]
+
+
+async def test_a_clock_that_ran_ahead_holds_nothing_up(conn: Connection) -> None:
+    ahead = later(days=19)
+    await put(conn, 2, created_at=ahead)
+    ids, token, _ = await claim(conn, ahead)
+    await fail(conn, ids, token, "unreachable", ahead)
+    assert (await claim(conn, ahead))[0] == [2]
+    # the clock is right again: a wait and a lease of 19 days are none
+    assert [(await claim(conn))[0] for _ in range(3)] == [[1], [2], []]
+
+
+async def test_of_several_dead_channels_one_tells_the_fallback(conn: Connection) -> None:
+    await put(conn)
+    await conn.execute(
+        "INSERT INTO quota_outbox (dedupe_key, message_key, kind, channel, severity, urgency, facts,"
+        " next_attempt_at, created_at) SELECT 'other', message_key, kind, 'chat', severity, urgency, facts,"
+        " next_attempt_at, created_at FROM quota_outbox"
+    )
+    for channel in ("im-bot", "chat"):
+        ids, token, _ = await claim(conn, channel=channel)
+        gone = {"retryable": False, "fallbacks": '[{"channel": "ops"}]'}
+        assert await fail(conn, ids, token, "bot_removed", **gone) == (0, 1, 0, 0, 0)
+    assert await conn.fetchval("SELECT count(*) FROM quota_outbox WHERE channel = 'ops'") == 1
