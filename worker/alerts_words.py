@@ -36,10 +36,10 @@ class Words:
         self._report = report
         self._zone = zone
         self._causes = causes
-        self._by_fallback: dict[int, list[DeliveryRow]] = {}
+        self._fallbacks: dict[str, list[DeliveryRow]] = {}
         for row in report.deliveries:
             if row.fallback_of is not None:
-                self._by_fallback.setdefault(row.fallback_of, []).append(row)
+                self._fallbacks.setdefault(row.message_key, []).append(row)
 
     def moment(self, at: datetime) -> str:
         """With the day, and the zone."""
@@ -126,9 +126,11 @@ class Words:
 
     def _dead(self, row: DeliveryRow) -> str:
         attempts = "1 attempt" if row.attempts == 1 else f"{row.attempts} attempts"
+        # one fallback tells for all channels of its alert
         told = [
             f"{other.outbox_id} on {for_terminal(other.channel)}"
-            for other in self._by_fallback.get(row.outbox_id, ())
+            for other in self._fallbacks.get(row.message_key, ())
+            if other.channel != row.channel
         ]
         elsewhere = f"told as {', '.join(told)}" if told else "told nowhere else"
         why = self.cause(row.last_failure)

@@ -77,7 +77,8 @@ class SubjectDetail:
 class StatusReport:
     """The status of a deployment: ``subjects`` counts all rows, ``rows`` are the worst.
 
-    ``outbox`` is (state, how many), ``dead_acknowledged`` apart from ``dead``; ``failed_jobs`` are those whose latest run failed.
+    ``outbox`` is (state, how many), ``dead_acknowledged`` apart from ``dead``;
+    ``failed_jobs`` are those whose latest run failed.
     ``details``: one for each row where one subject was asked for, else none.
     """
 

@@ -47,9 +47,12 @@ SELECT o.outbox_id, o.message_key, min(o.created_at) OVER (PARTITION BY o.messag
  ORDER BY o.message_key, o.created_at, o.channel, o.recipient NULLS FIRST, o.outbox_id;
 
 -- name: unacknowledged
--- What was given up and nobody has acknowledged, the oldest first, by the index of dead messages; at most $1.
+-- What was given up and nobody has acknowledged, the oldest first, by the index of dead messages; at most $1. One
+-- fallback may tell for several channels of an alert.
 SELECT o.outbox_id, o.channel, o.recipient, o.severity, o.subject, o.ended_at, o.last_failure,
-       EXISTS (SELECT FROM quota_outbox f WHERE f.fallback_of = o.outbox_id AND f.state = 'sent') AS told_elsewhere,
+       EXISTS (SELECT FROM quota_outbox f
+                WHERE f.message_key = o.message_key AND f.fallback_of IS NOT NULL AND f.channel <> o.channel
+                  AND f.state = 'sent') AS told_elsewhere,
        count(*) OVER () AS messages
   FROM quota_outbox o
  WHERE o.state = 'dead' AND o.acked_at IS NULL

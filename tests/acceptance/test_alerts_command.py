@@ -326,6 +326,19 @@ async def test_a_channel_that_nobody_configured_is_named_with_what_comes_of_it(
     assert (states[fresh], states[old]) == ("pending", "dead")
 
 
+async def test_one_fallback_tells_for_all_channels_of_its_alert(dsn: str, conn: Connection) -> None:
+    gone = {"state": "dead", "attempts": 1, "last_failure": "bot_removed"}
+    dead = [await put(conn, "a", channel=name, **gone) for name in ("chat", "ops")]
+    alone = await put(conn, "b", **gone)
+    told = await put(conn, "a", channel="mail", state="sent", fallback_of=dead[0], attempts=1)
+    text = (await quota_worker(dsn, "alerts")).out
+    for one in dead:
+        assert line_of(text, one).endswith(f"; told as {told} on mail")
+    assert line_of(text, alone).endswith("; told nowhere else")
+    told_elsewhere = {one["id"]: one["told_elsewhere"] for one in (await listed(dsn))["given_up"]}
+    assert told_elsewhere == {dead[0]: True, dead[1]: True, alone: False}
+
+
 async def test_what_is_available_again_was_exhausted(dsn: str, conn: Connection) -> None:
     facts = [sample_facts("available", "usual")[0] | {"subject": "acme"}]
     await put(conn, "a", kind="available", severity="available", facts=json.dumps(facts[0]))
