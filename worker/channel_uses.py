@@ -11,7 +11,7 @@ from worker.untrusted import visible
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from worker.settings import DeliverySettings
+    from worker.settings import DeliverySettings, QuietHours, RouteRule
 
 HEADER: Final = ("channel", "kind", "sends to", "used by")
 SHOWN_ADDRESSES: Final = 3
@@ -59,6 +59,58 @@ def remarks(delivery: DeliverySettings, environ: Mapping[str, str]) -> list[str]
     if all(channel.kind == CONSOLE for channel in delivery.channels):
         told.append("alerts go to stderr only, which nobody reads under cron: set a channel")
     return told
+
+
+def route_lines(delivery: DeliverySettings) -> list[str]:
+    """Who is told where, in the order in which it is decided; then what holds for all."""
+    lines = ["who is told where, by the first that matches:"]
+    lines += [
+        f"  routes[{place}], for {_conditions(rule)}: {_goes_to(rule)}"
+        for place, rule in enumerate(delivery.rules, start=1)
+    ]
+    lines.append(
+        f"  default, for {'all others' if delivery.rules else 'all'}: {_goes_to(delivery.default)}"
+    )
+    lines.append(f"given up on its own channel: {_fallback(delivery)}")
+    lines.append(f"quiet hours: {_quiet(delivery.quiet)}")
+    told = "told" if delivery.tell_available else "not told"
+    lines.append(f"that a subject is available again: {told}")
+    return lines
+
+
+def _conditions(rule: RouteRule) -> str:
+    """``tenant acme or other and severity warning``."""
+    words = zip(("tenant", "department", "environment", "severity"), rule[:4], strict=True)
+    met = [f"{word} {' or '.join(map(visible, values))}" for word, values in words if values]
+    return " and ".join(met) or "all"
+
+
+def _goes_to(rule: RouteRule) -> str:
+    """The channels, and how a department's own people hear of it."""
+    channels = ", ".join(map(visible, rule.channels)) or "nobody"
+    if rule.owners is None:
+        return channels
+    return f"{channels}; a department's owners and finance by {visible(rule.owners)}"
+
+
+def _fallback(delivery: DeliverySettings) -> str:
+    """Where it is told then; the console is the last resort of every one."""
+    chosen = [visible(name) for name in delivery.fallback_names]
+    if not [name for name in delivery.fallback_names if name != CONSOLE]:
+        return "told on the console"
+    if delivery.fallback:
+        which = "" if len(chosen) > 1 else ", and what was given up there on the console"
+        return f"told on {' and '.join(chosen)}{which}"
+    if len(chosen) == 1:
+        return "told on the console, as there is no other channel"
+    return f"told on {' or '.join(chosen)}, whichever is another one"
+
+
+def _quiet(quiet: QuietHours | None) -> str:
+    if quiet is None:
+        return "none"
+    zone = "in the billing zone" if quiet.zone is None else visible(quiet.zone)
+    return f"{quiet.begins:%H:%M} to {quiet.ends:%H:%M} {zone}, only what is at 100 % is sent then"
 
 
 def _set_variables(environ: Mapping[str, str]) -> Sequence[str]:

@@ -151,16 +151,24 @@ def test_what_is_no_address_is_refused_at_once(renderer: Renderer, url: str) -> 
 
 
 @pytest.mark.parametrize(
-    "url", [f"bogus://{SECRET}", f"slack://{SECRET}", f"json://{SECRET}:x:y/?format=z"]
+    ("url", "words", "cure"),
+    [
+        (f"nosuch://{SECRET}", "Apprise knows no service nosuch://", "the word before :// names"),
+        (f"slak://{SECRET}", "Apprise knows no service slak://", "did you mean slack://? "),
+        (f"slack://{SECRET}", "Apprise can't use this slack:// address", "compare the address"),
+        (f"json://{SECRET}:x:y/?format=z", "can't use this json:// address", "compare the addr"),
+    ],
 )
 async def test_what_apprise_can_not_use_is_permanent_and_shows_nowhere(
-    renderer: Renderer, url: str, caplog: pytest.LogCaptureFixture
+    renderer: Renderer, url: str, words: str, cure: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     notifier = AppriseNotifier(renderer, url)
     assert notifier.fit([message()] * 3) == 3
     answer = await notifier.send(message(), LIMIT_SECONDS)
     assert (answer.cause, answer.retryable) == (FailureCause.NOT_CONFIGURED, False)
-    assert SECRET not in caplog.text + answer.detail
+    assert words in answer.detail
+    assert answer.cure.startswith(cure)
+    assert SECRET not in caplog.text + answer.detail + answer.cure
 
 
 def test_without_the_package_the_extra_is_named() -> None:
@@ -178,7 +186,9 @@ def test_without_the_package_the_extra_is_named() -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.startswith("the channel kind apprise needs a package: install the wheel with")
+    assert done.stdout.startswith(
+        "the channel kind apprise needs a package: install the wheel with"
+    )
     assert "[apprise]" in done.stdout
 
 

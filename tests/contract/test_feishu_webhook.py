@@ -132,6 +132,19 @@ async def test_what_a_failure_means(
     assert feishu.token not in shown
 
 
+async def test_a_signature_that_is_wanted_and_not_set(
+    renderer: Renderer, feishu: FeishuServer
+) -> None:
+    unsigned = FeishuWebhookNotifier(renderer, feishu.url)
+    answer = await unsigned.send(message(), 10)
+    await unsigned.close()
+    assert answer.cause == FailureCause.BAD_SIGNATURE
+    assert answer.detail.endswith(
+        "code 19021: the bot wants signed messages, and no secret is set here"
+    )
+    assert answer.cure.startswith("set `secret` of the channel (QUOTA_WORKER_FEISHU_SECRET ")
+
+
 async def test_the_older_success_form(bot: FeishuWebhookNotifier, feishu: FeishuServer) -> None:
     feishu.answers = [(200, {"StatusCode": 0, "StatusMessage": "success"})]
     # This answer is given unseen, so the signature isn't judged here.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import trustme
 
 from contract.samples import message
 from contract.servers_http import DROP, HttpServer, Request
+from contract.servers_mail import Script
 from contract.servers_webhook import WebhookServer
 from worker.errors import ConfigurationError
 from worker.models import FailureCause
@@ -88,8 +90,59 @@ async def test_an_unknown_certificate_is_no_connection(renderer: Renderer) -> No
     await hook.close()
     await server.stop()
     assert (answer.cause, answer.retryable) == (FailureCause.UNREACHABLE, True)
-    assert answer.detail == "the service's certificate is not valid here"
+    assert answer.detail == (
+        "the server's certificate is not valid (verify code 20): its authority is not known here"
+    )
+    assert answer.cure.startswith("have this machine trust the authority")
     assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"", "the connection was closed without an answer"),
+        (b"220 a mail server\r\n\r\n", "what came back is no HTTP"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+            "the connection broke off before the whole answer had come",
+        ),
+    ],
+)
+async def test_what_is_no_answer_is_told_in_plain_words(said: bytes, words: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}")
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = HttpClient(on_loopback=True)
+    with pytest.raises(SendFailedError) as failed:
+        await client.post(f"http://127.0.0.1:{port}/t0ken", b"{}", {})
+    await client.close()
+    server.close()
+    await server.wait_closed()
+    assert (failed.value.cause, str(failed.value)) == (FailureCause.UNKNOWN_ANSWER, words)
+
+
+async def test_why_there_is_no_connection_is_told_in_plain_words() -> None:
+    other = Script("220 a mail server")
+    urls = {
+        f"https://127.0.0.1:{await other.start()}/": "no TLS: the other side talks something else",
+        "https://no-such-host.invalid/": "no such host: its name could not be resolved",
+        "http://127.0.0.1:1/": "connection refused: nothing listens there",
+        "http://localhost:1/": "connection refused: nothing listens there",
+    }
+    for url, words in urls.items():
+        client = HttpClient(on_loopback=True)
+        with pytest.raises(SendFailedError) as failed:
+            await client.post(url, b"{}", {})
+        await client.close()
+        assert failed.value.cause == FailureCause.UNREACHABLE
+        assert str(failed.value).startswith(words)
+        assert failed.value.cure.startswith("check the ")
+    await other.stop()
 
 
 class Proxy(HttpServer):

@@ -12,7 +12,7 @@ import pytest
 from contract.conftest import SECRET
 from contract.samples import department_facts, dimension, message, tenant_facts
 from worker.assets import Assets
-from worker.models import FailureCause
+from worker.models import Delivery, FailureCause
 from worker.notifiers.imbot import TEXT_MAX_BYTES, ImBotNotifier, safe_argument, split_text
 from worker.rendering import Renderer
 
@@ -245,10 +245,34 @@ async def test_no_descriptor_is_left_open(imbot: ImBot, renderer: Renderer) -> N
     assert open_descriptors() <= before
 
 
-async def test_a_file_that_may_not_be_run(imbot: ImBot, renderer: Renderer) -> None:
-    imbot.path.chmod(0o600)
-    answer = await notifier_of(imbot, renderer).send(message(), 10)
-    assert (answer.cause, answer.retryable) == (FailureCause.COMMAND_MISSING, False)
+async def test_what_can_not_be_run_is_named_with_why(
+    imbot: ImBot, renderer: Renderer, tmp_path: Path
+) -> None:
+    path, folder = imbot.path, str(imbot.path.parent)
+
+    async def tried(program: str) -> Delivery:
+        bot = ImBotNotifier(renderer, (program,), "ops", {"PATH": folder})
+        answer = await bot.send(message(), 10)
+        assert (answer.cause, answer.retryable) == (FailureCause.COMMAND_MISSING, False)
+        return answer
+
+    absent = await tried("imbott")
+    assert absent.detail == "there is no program imbott on the PATH"
+    assert absent.cure.startswith("install it, or set `command`")
+    assert (await tried(f"{folder}/no\x1bne")).detail == f"there is no program {folder}/no␛ne"
+    assert (await tried(str(tmp_path))).detail == f"{tmp_path} is a folder, no program"
+    path.chmod(0o600)
+    for program in (path.name, str(path)):
+        closed = await tried(program)
+        assert closed.detail == f"{path} may not be run"
+        assert closed.cure == f"chmod +x {path}, as its owner"
+    path.write_text("#!/no/such/interpreter\n")
+    path.chmod(0o700)
+    assert "not the interpreter that its first line names" in (await tried(str(path))).detail
+    path.write_text("echo OK\n")
+    bare = await ImBotNotifier(renderer, (str(path),), "ops", {}).send(message(), 10)
+    assert bare.cause == FailureCause.COMMAND_FAILED
+    assert bare.cure == f"give {path} a first line such as #!/bin/sh"
 
 
 async def test_after_a_timeout_nothing_is_left_running(imbot: ImBot, renderer: Renderer) -> None:

@@ -32,6 +32,8 @@ from worker.rendering import Renderer
         ("MAIL", "550 5.7.1 not you", FailureCause.ADDRESS_REFUSED, "does not accept this sender"),
         ("MAIL", "552 5.3.4 too big", FailureCause.TOO_LARGE, "larger than"),
         ("RCPT", "450 4.2.0 greylisted", FailureCause.RATE_LIMITED, "450 4.2.0"),
+        ("RCPT", "451 4.7.1 greylisted", FailureCause.RATE_LIMITED, "busy or greylists: repeated"),
+        ("RCPT", "451 come back", FailureCause.RATE_LIMITED, "busy or greylists: repeated"),
         ("RCPT", "452 4.2.2 no room", FailureCause.RATE_LIMITED, "452 4.2.2"),
         (
             "RCPT",
@@ -49,8 +51,8 @@ from worker.rendering import Renderer
         ("DATA", "552 5.3.4 big", FailureCause.TOO_LARGE, "552"),
         ("DATA", "554 5.6.0 virus", FailureCause.CONTENT_REFUSED, "554"),
         ("DATA", DROP, FailureCause.UNKNOWN_ANSWER, "before the message was answered"),
-        ("RCPT", DROP, FailureCause.UNREACHABLE, "the recipient: "),
-        ("MAIL", DROP, FailureCause.UNREACHABLE, "the sender: "),
+        ("RCPT", DROP, FailureCause.UNREACHABLE, "the recipient: the connection was closed"),
+        ("MAIL", DROP, FailureCause.UNREACHABLE, "the sender: the connection was closed"),
     ],
 )
 async def test_what_a_refusal_means_and_the_next_message_goes_out(
@@ -138,35 +140,30 @@ async def test_the_way_is_encrypted_and_the_server_is_who_it_says_or_nothing_is_
     certificates: Certificates, renderer: Renderer, tmp_path: Path
 ) -> None:
     stranger = Certificates(tmp_path, "elsewhere.example")
-    refused = [
+    unreachable, not_configured = FailureCause.UNREACHABLE, FailureCause.NOT_CONFIGURED
+    rejected, login_refused = FailureCause.REJECTED, FailureCause.LOGIN_REFUSED
+    bad, by_ca = "the server's certificate is not valid (verify", "trust the authority: `ca_"
+    no_ca = str(tmp_path / "none.pem")
+    refused: list[tuple[dict[str, Any], dict[str, Any], FailureCause, str, str]] = [
         # what the server does, what we expect of it, and what comes of it
-        ({"starttls": False}, {}, FailureCause.REJECTED, "offers no STARTTLS"),
-        ({}, {"ca_file": None}, FailureCause.UNREACHABLE, "certificate is not valid"),
-        ({}, {"ca_file": stranger.ca_file}, FailureCause.UNREACHABLE, "certificate is not valid"),
         (
-            {"security": "tls"},
-            {"ca_file": None},
-            FailureCause.UNREACHABLE,
-            "certificate is not valid",
-        ),
-        ({}, {"security": "tls"}, FailureCause.UNREACHABLE, "is it the right port"),
-        (
+            {"starttls": False},
             {},
-            {"ca_file": str(tmp_path / "none.pem")},
-            FailureCause.NOT_CONFIGURED,
-            "ca_file can't be used",
+            rejected,
+            "offers no STARTTLS",
+            'or security = "tls" (often 465)',
         ),
-        ({}, {"ca_file": __file__}, FailureCause.NOT_CONFIGURED, "ca_file can't be used"),
-        (
-            {},
-            {"password": "wrong"},
-            FailureCause.LOGIN_REFUSED,
-            "check the username and the password",
-        ),
-        ({"logins": False}, {}, FailureCause.LOGIN_REFUSED, "offers no login"),
-        ({}, {"username": None}, FailureCause.LOGIN_REFUSED, "asks for a login"),
+        ({}, {"ca_file": None}, unreachable, bad, by_ca),
+        ({}, {"ca_file": stranger.ca_file}, unreachable, bad, by_ca),
+        ({"security": "tls"}, {"ca_file": None}, unreachable, bad, by_ca),
+        ({}, {"security": "tls"}, unreachable, "is it the right port", '"starttls" for one that'),
+        ({}, {"ca_file": no_ca}, not_configured, "ca_file can't be used: no such file", "may read"),
+        ({}, {"ca_file": __file__}, not_configured, "there is no certificate in it", "as PEM"),
+        ({}, {"password": "wrong"}, login_refused, "check the username and the pass", "copy user"),
+        ({"logins": False}, {}, login_refused, "offers no login", "leave username and password"),
+        ({}, {"username": None}, login_refused, "asks for a login", "set username and password"),
     ]
-    for changes, wanted, cause, shown in refused:
+    for changes, wanted, cause, shown, cure in refused:
         async with (
             serving(certificates, **changes) as server,
             notifying(renderer, reached(server, **wanted)) as notifier,
@@ -174,32 +171,45 @@ async def test_the_way_is_encrypted_and_the_server_is_who_it_says_or_nothing_is_
             answer = await notifier.send(mail(), LIMIT_SECONDS)
             assert (answer.cause, answer.retryable) == (cause, cause in RETRYABLE_CAUSES), answer
             assert shown in answer.detail, answer
-            assert str(tmp_path) not in answer.detail
+            assert cure in answer.cure, answer
+            assert str(tmp_path) not in answer.detail + answer.cure
             assert server.received == []
             # a wrong password is said once: servers lock accounts
             assert len(server.tries) <= 1
     async with (
         serving(stranger) as server,
+        notifying(renderer, reached(server, ca_file=stranger.ca_file)) as notifier,
+    ):
+        answer = await notifier.send(mail(), LIMIT_SECONDS)
+        assert answer.detail.endswith("(verify code 62): it is for another name")
+        assert answer.cure == "set the host's name that it is for"
+    async with (
+        serving(stranger) as server,
         notifying(renderer, reached(server)) as notifier,
     ):
         answer = await notifier.send(mail(), LIMIT_SECONDS)
-        assert (answer.cause, server.tries) == (FailureCause.UNREACHABLE, [])
+        assert (answer.cause, server.tries) == (unreachable, [])
 
 
 @pytest.mark.parametrize(
-    ("lines", "cause"),
+    ("lines", "cause", "shown"),
     [
-        (["554 5.7.1 blocked"], FailureCause.ADDRESS_REFUSED),
-        (["421 4.3.2 busy"], FailureCause.SERVER_ERROR),
-        (["HTTP/1.1 400 Bad Request"], FailureCause.UNKNOWN_ANSWER),
-        ([], FailureCause.UNREACHABLE),
-        (["220 hi", "502 what"], FailureCause.REJECTED),
-        (["220 hi", "250-hi\r\n250 STARTTLS", "454 no"], FailureCause.SERVER_ERROR),
-        (["220 hi", "250-hi\r\n250 STARTTLS", "220 go", "no TLS"], FailureCause.UNREACHABLE),
+        (["554 5.7.1 blocked"], FailureCause.ADDRESS_REFUSED, "serves no one from here"),
+        (["421 4.3.2 busy"], FailureCause.SERVER_ERROR, "can't serve just now"),
+        (["HTTP/1.1 400 Bad Request"], FailureCause.UNKNOWN_ANSWER, "was not understood"),
+        ([], FailureCause.UNREACHABLE, "the greeting: the connection was closed without an answ"),
+        (["220 hi"], FailureCause.UNREACHABLE, "EHLO: the connection was closed without an answ"),
+        (["220 hi", "502 what"], FailureCause.REJECTED, "refuses this machine's greeting"),
+        (["220 hi", "250-hi\r\n250 STARTTLS", "454 no"], FailureCause.SERVER_ERROR, "454"),
+        (
+            ["220 hi", "250-hi\r\n250 STARTTLS", "220 go", "no TLS"],
+            FailureCause.UNREACHABLE,
+            "no TLS with the mail server",
+        ),
     ],
 )
 async def test_servers_that_break_off(
-    renderer: Renderer, lines: list[str], cause: FailureCause
+    renderer: Renderer, lines: list[str], cause: FailureCause, shown: str
 ) -> None:
     script = Script(*lines)
     port = await script.start()
@@ -207,6 +217,7 @@ async def test_servers_that_break_off(
         answer = await notifier.send(mail(), LIMIT_SECONDS)
     await script.stop()
     assert (answer.cause, answer.retryable) == (cause, cause in RETRYABLE_CAUSES), answer
+    assert shown in answer.detail
 
 
 async def test_no_server_there(certificates: Certificates, renderer: Renderer) -> None:
@@ -216,11 +227,26 @@ async def test_no_server_there(certificates: Certificates, renderer: Renderer) -
         answer = await notifier.send(mail(), LIMIT_SECONDS)
         assert (answer.cause, answer.detail) == (
             FailureCause.UNREACHABLE,
-            "the greeting: ConnectionRefusedError",
+            "connection refused: nothing listens there",
         )
     async with notifying(renderer, reached(server, host="no-such-host.invalid")) as notifier:
         answer = await notifier.send(mail(), LIMIT_SECONDS)
         assert (answer.cause, answer.retryable) == (FailureCause.UNREACHABLE, True)
+        assert answer.detail == "no such host: its name could not be resolved"
+
+
+def test_what_to_do_is_told_by_the_step() -> None:
+    for step, code, cure in (
+        (Step.CONNECT, 554, "ask who runs the server to let this machine in"),
+        (Step.SENDER, 550, "set `sender` of the channel (QUOTA_WORKER_SMTP_SENDER "),
+        (Step.SENDER, 530, "set username and password of the channel"),
+        (Step.LOGIN, 535, "copy username and password again"),
+        (Step.TLS, 502, 'try security = "tls"'),
+        (Step.HELLO, 501, "give this machine a full name"),
+    ):
+        assert refusal(step, code, "").cure.startswith(cure), (step, code)
+    # as e-mail's other failures of that cause
+    assert refusal(Step.RECIPIENT, 550, "").cure == refusal(Step.CONTENT, 550, "").cure == ""
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,9 @@ async def test_what_a_status_means(hook: WebhookNotifier, receiver: WebhookServe
         assert answer.detail.startswith(f"HTTP {status}: ")
         assert "secret words" not in answer.detail
     receiver.answers = [(307, b"")]
-    assert "set the new address" in (await hook.send(message(), 10)).detail
+    answer = await hook.send(message(), 10)
+    assert "the address redirects" in answer.detail
+    assert answer.cure == "give the final address as the channel's `url`"
     taken: list[tuple[int, Any]] = [(200, b"not even JSON"), (202, b""), TAKEN]
     for one in taken:
         receiver.answers = [one]

@@ -53,10 +53,13 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
 
 
 def _list(delivery: DeliverySettings, deps: Deps) -> int:
-    from worker.channel_uses import HEADER, remarks, rows
+    from worker.channel_uses import HEADER, remarks, route_lines, rows
     from worker.status_text import table
 
     say(table(HEADER, rows(delivery), frozenset()))
+    say("")
+    for line in route_lines(delivery):
+        say(line)
     for remark in remarks(delivery, deps.environ):
         tell(f"note: {remark}")
     return 0
@@ -117,17 +120,20 @@ def _targets(channel: ChannelSettings, to: str | None) -> list[_Target]:
 
 
 def _tell_outcome(target: _Target, message: OutboxMessage, answer: Delivery, deps: Deps) -> None:
-    from worker.trial import CURES, LOOK
-
     if answer.cause is None:
-        say(f"sent: {target}; look {LOOK[target.channel.kind]}; its id is {message.dedupe_key}")
+        from worker.trial import where_to_look
+
+        where = where_to_look(target.channel)
+        say(f"sent: {target}; look {where}; its id is {message.dedupe_key}")
         return
     from worker.alerts_words import cause_words
+    from worker.cures import cure_words
 
     words = cause_words(deps.assets)[answer.cause]
     tell(f"not sent: {target}")
     tell(f"  cause: {words} ({answer.cause})")
     if answer.detail:
         tell(f"  answer: {answer.detail}")
-    if answer.cause in CURES:
-        tell(f"  do: {CURES[answer.cause]}")
+    do = cure_words(target.channel, answer.cause, answer.cure)
+    if do is not None:
+        tell(f"  do: {do}")

@@ -102,12 +102,32 @@ class AppriseNotifier(BaseNotifier):
             service: Any = Apprise.instantiate(self._url, asset=asset)
             if service is None:
                 raise SendFailedError(
-                    FailureCause.NOT_CONFIGURED,
-                    "Apprise can't use the address: compare it with its page for the service",
+                    FailureCause.NOT_CONFIGURED, *_why_unusable(self._url.partition("://")[0])
                 )
             service.overflow_mode = OverflowMode.SPLIT
             self._loaded = Apprise(service, asset=asset), int(service.body_maxlen)
         return self._loaded
+
+
+def _why_unusable(scheme: str) -> tuple[str, str]:
+    """What is wrong with the address, and what to do; of the address the scheme alone."""
+    from difflib import get_close_matches
+
+    from apprise.manager_plugins import NotificationManager
+
+    services: Any = NotificationManager
+    known = set(services().schemas())
+    if scheme.lower() in known:
+        return (
+            f"Apprise can't use this {scheme}:// address: a part is missing or of another form",
+            "compare the address with the service's page on appriseit.com, part by part",
+        )
+    near = get_close_matches(scheme.lower(), sorted(known), n=1)
+    hint = f"did you mean {near[0]}://? " if near else ""
+    return (
+        f"Apprise knows no service {scheme}://",
+        f"{hint}the word before :// names the service, as its page on appriseit.com says",
+    )
 
 
 def check_url(url: str) -> None:

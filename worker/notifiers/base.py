@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from worker.errors import QuotaWorkerError
 from worker.models import Delivery, FailureCause
+from worker.notifiers.connection import why_not_connected
 from worker.rendering import RenderingError
 
 if TYPE_CHECKING:
@@ -32,17 +33,25 @@ RETRYABLE_CAUSES: Final = frozenset(
 
 
 class SendFailedError(QuotaWorkerError):
-    """A message was not sent: its cause says why."""
+    """A message was not sent: its cause says why.
 
-    def __init__(self, cause: FailureCause, detail: str) -> None:
+    `cure`: what to do, where it isn't the same for every such failure of this kind of channel.
+    """
+
+    def __init__(self, cause: FailureCause, detail: str, cure: str = "") -> None:
         super().__init__(detail)
         self.cause = cause
+        self.cure = cure
 
 
-def failed(cause: FailureCause, detail: str) -> Delivery:
+def failed(cause: FailureCause, detail: str, cure: str = "") -> Delivery:
     """The answer for a failure; whether to try again follows from the cause alone."""
     return Delivery(
-        delivered=False, retryable=cause in RETRYABLE_CAUSES, cause=cause, detail=detail
+        delivered=False,
+        retryable=cause in RETRYABLE_CAUSES,
+        cause=cause,
+        detail=detail,
+        cure=cure,
     )
 
 
@@ -125,9 +134,9 @@ async def _answered(sending: Coroutine[None, None, None], timeout_seconds: float
     except TimeoutError:
         return failed(FailureCause.TIMEOUT, f"no answer within {timeout_seconds:g} s")
     except SendFailedError as error:
-        return failed(error.cause, str(error))
+        return failed(error.cause, str(error), error.cure)
     except RenderingError as error:
         return failed(FailureCause.NOT_RENDERED, str(error))
     except OSError as error:
-        return failed(FailureCause.UNREACHABLE, type(error).__name__)
+        return failed(FailureCause.UNREACHABLE, *why_not_connected(error))
     return Delivery(delivered=True)

@@ -6,11 +6,11 @@ no idempotency key, so a request without an answer may have arrived.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from worker.clock import utc_now
-from worker.models import SendRate
-from worker.notifiers.base import BaseNotifier
+from worker.models import FailureCause, SendRate
+from worker.notifiers.base import BaseNotifier, SendFailedError
 from worker.notifiers.feishu_card import card_bodies, worst
 from worker.notifiers.feishu_codes import WEBHOOK_CODES, failure, read_code
 from worker.notifiers.http import OK, HttpClient, check_url
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from worker.notifiers.http import Answer
     from worker.ports import Pace
     from worker.rendering import Renderer
+
+# What code 19021 means where it is no wrong secret.
+_UNSIGNED: Final = "HTTP 200, code 19021: the bot wants signed messages, and no secret is set here"
+_CURE: Final = (
+    "set `secret` of the channel (QUOTA_WORKER_FEISHU_SECRET without a file) to the one in the "
+    "bot's security settings"
+)
 
 
 class FeishuWebhookNotifier(BaseNotifier):
@@ -99,7 +106,12 @@ class FeishuWebhookNotifier(BaseNotifier):
 
     async def _post(self, body: bytes, message_id: str) -> None:
         headers = {"X-Quota-Worker-Message-Id": message_id}
-        judge_answer(await self._client.post(self._url, body, headers))
+        try:
+            judge_answer(await self._client.post(self._url, body, headers))
+        except SendFailedError as error:
+            if error.cause == FailureCause.BAD_SIGNATURE and self._secret is None:
+                raise SendFailedError(error.cause, _UNSIGNED, _CURE) from None
+            raise
 
 
 def judge_answer(answer: Answer) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
-import ssl
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from worker.errors import ConfigurationError
 from worker.models import FailureCause
 from worker.notifiers.base import SendFailedError
+from worker.notifiers.connection import BROKEN_OFF, NO_ANSWER, Reason, why_not_connected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ CONNECT_TIMEOUT_SECONDS: Final = 10.0
 OK: Final = 200
 TOO_MANY: Final = 429
 SERVER_ERRORS: Final = 500
-_CAUSE_DEPTH: Final = 10
+PROXY_VARIABLES: Final = "HTTPS_PROXY or ALL_PROXY"
 _SPACE: Final = 0x20
 _DELETE: Final = 0x7F
 
@@ -73,17 +73,18 @@ class HttpClient:
             ) as response:
                 return Answer(response.status_code, await _beginning(response))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
-            raise SendFailedError(FailureCause.UNREACHABLE, _why_unreachable(error)) from None
-        except httpx.TimeoutException as error:
-            raise SendFailedError(FailureCause.TIMEOUT, type(error).__name__) from None
-        except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL) as error:
+            raise SendFailedError(FailureCause.UNREACHABLE, *_why_unreachable(error)) from None
+        except httpx.TimeoutException:
+            raise SendFailedError(FailureCause.TIMEOUT, "the service did not answer") from None
+        except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL):
             # Nothing was sent, and the next attempt would be the same.
-            raise SendFailedError(FailureCause.REJECTED, type(error).__name__) from None
-        except httpx.HTTPError as error:
-            # Its text may hold the address.
             raise SendFailedError(
-                FailureCause.UNKNOWN_ANSWER, f"the connection broke: {type(error).__name__}"
+                FailureCause.REJECTED,
+                "no request can be made for this address",
+                "copy the address again, whole",
             ) from None
+        except httpx.HTTPError as error:
+            raise SendFailedError(FailureCause.UNKNOWN_ANSWER, _why_broken_off(error)) from None
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -108,7 +109,9 @@ class HttpClient:
             except (ImportError, ValueError, httpx.InvalidURL):
                 # a kind of proxy that httpx doesn't know, or only with another package
                 raise SendFailedError(
-                    FailureCause.UNREACHABLE, "the proxy of HTTPS_PROXY or ALL_PROXY can't be used"
+                    FailureCause.UNREACHABLE,
+                    f"the proxy of {PROXY_VARIABLES} can't be used",
+                    "set it to an http:// or https:// address, or unset it",
                 ) from None
         return self._client
 
@@ -123,20 +126,27 @@ async def _beginning(response: httpx.Response) -> bytes:
     return kept
 
 
-def _why_unreachable(error: BaseException) -> str:
-    """Without the address: the certificate, the name, or the error's kind."""
-    import socket
+def _why_unreachable(error: httpx.TransportError) -> Reason:
+    """Without the address: the certificate, the name, or what the system says."""
+    import httpx
 
-    cause: BaseException | None = error
-    for _ in range(_CAUSE_DEPTH):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return "the service's certificate is not valid here"
-        if isinstance(cause, socket.gaierror):
-            return "the host's name could not be resolved"
-        if cause is None:
-            break
-        cause = cause.__cause__ or cause.__context__
-    return f"no connection: {type(error).__name__}"
+    if isinstance(error, httpx.ProxyError):
+        return Reason("the proxy makes no connection", f"check the proxy: {PROXY_VARIABLES}")
+    if isinstance(error, httpx.ConnectTimeout):
+        return Reason(
+            f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s",
+            "check the host and the port, and that no firewall is between",
+        )
+    return why_not_connected(error)
+
+
+def _why_broken_off(error: httpx.HTTPError) -> str:
+    """Without the address, which its text may hold."""
+    import httpx
+
+    if not isinstance(error, httpx.RemoteProtocolError) or "complete message" in str(error):
+        return BROKEN_OFF
+    return NO_ANSWER if "without sending" in str(error) else "what came back is no HTTP"
 
 
 def check_url(url: str, name: str) -> bool:

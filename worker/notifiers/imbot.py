@@ -9,13 +9,17 @@ for an option.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shlex
 import signal
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from worker.models import FailureCause, SendRate
 from worker.notifiers.base import BaseNotifier, SendFailedError
+from worker.untrusted import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +36,10 @@ OUTPUT_KEPT_BYTES: Final = 4096
 KILL_WAIT_SECONDS: Final = 5.0
 # After the program's end; what it wrote is in the pipe already.
 ANSWER_WAIT_SECONDS: Final = 0.5
+_INSTALL: Final = (
+    "install it, or set `command` of the channel (QUOTA_WORKER_IMBOT_COMMAND without a file) to "
+    "its path; the schedule's PATH is shorter than yours"
+)
 # The bytes of a UTF-8 character after its first.
 _LEAD_BITS: Final = 0xC0
 _CONTINUATION: Final = 0x80
@@ -124,12 +132,16 @@ class ImBotNotifier(BaseNotifier):
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
             raise SendFailedError(
-                FailureCause.COMMAND_MISSING, f"the im-bot command can't be run: {error.strerror}"
+                FailureCause.COMMAND_MISSING,
+                *why_not_run(error, self._command[0], self._environ.get("PATH")),
             ) from None
         except OSError as error:
+            program = visible(self._command[0])
+            no_program = error.errno == errno.ENOEXEC
             raise SendFailedError(
                 FailureCause.COMMAND_FAILED,
-                f"the im-bot command could not be started: {error.strerror}",
+                f"{program} could not be started: {error.strerror}",
+                f"give {program} a first line such as #!/bin/sh" if no_program else "",
             ) from None
 
     def _child_environment(self, message_id: str) -> dict[str, str]:
@@ -172,7 +184,10 @@ def judge_end(code: int, answer: bytes) -> None:
     """Return when the program said that the message went out, else raise SendFailedError."""
     if code in _NOT_EXECUTABLE:
         raise SendFailedError(
-            FailureCause.COMMAND_MISSING, f"the im-bot command can't be run: exit {code}"
+            FailureCause.COMMAND_MISSING,
+            f"the im-bot command can't be run: exit {code}",
+            "it is a script that found no program, or may not run one: the schedule's PATH is "
+            "shorter than yours",
         )
     if code != 0:
         raise SendFailedError(
@@ -182,6 +197,27 @@ def judge_end(code: int, answer: bytes) -> None:
         raise SendFailedError(
             FailureCause.COMMAND_FAILED, "the im-bot command answered with an error, not OK"
         )
+
+
+def why_not_run(error: OSError, program: str, path: str | None) -> tuple[str, str]:
+    """Which program was tried, why it can't be run, and what to do.
+
+    Its name is that of the settings; without a slash it was looked for on `path`.
+    """
+    name, on_path = visible(program), "" if "/" in program else " on the PATH"
+    folders = os.get_exec_path({} if path is None else {"PATH": path}) if on_path else [""]
+    found = next((file for one in folders if (file := Path(one, program)).exists()), None)
+    if found is None:
+        return f"there is no program {name}{on_path}", _INSTALL
+    shown = visible(str(found))
+    if found.is_dir():
+        return f"{shown} is a folder, no program", "set `command` of the channel to the program"
+    if isinstance(error, PermissionError):
+        return f"{shown} may not be run", f"chmod +x {shlex.quote(shown)}, as its owner"
+    return (
+        f"{shown} is there, but not the interpreter that its first line names",
+        "install the interpreter, or correct the first line (#!…)",
+    )
 
 
 async def _wait_for_end(

@@ -16,6 +16,7 @@ from worker.configuration.addresses import email_fault, is_loopback
 from worker.errors import ConfigurationError
 from worker.models import FailureCause
 from worker.notifiers.base import BaseNotifier, SendFailedError
+from worker.notifiers.connection import NO_ANSWER, Reason, why_not_connected
 from worker.notifiers.mail_answers import Step, refusal
 from worker.notifiers.mail_message import Envelope, Mail, html_fits, mail_bytes
 
@@ -117,7 +118,9 @@ class MailNotifier(BaseNotifier):
     async def _send(self, mail: Mail, recipient: str | None, dedupe_key: str) -> None:
         if recipient is None:
             raise SendFailedError(
-                FailureCause.NOT_CONFIGURED, "no address to send to: set the channel's `to`"
+                FailureCause.NOT_CONFIGURED,
+                "there is no address to send to",
+                "set the channel's `to`",
             )
         if (fault := email_fault(recipient)) is not None:
             raise SendFailedError(FailureCause.RECIPIENT_REFUSED, f"the address {fault}")
@@ -185,8 +188,8 @@ class MailNotifier(BaseNotifier):
                 if not client.supports_extension("starttls"):
                     raise SendFailedError(  # noqa: TRY301  one place closes
                         FailureCause.REJECTED,
-                        "the mail server offers no STARTTLS here: nothing was sent in the clear; "
-                        "take its port for it (often 587), or security = tls (465)",
+                        "the mail server offers no STARTTLS here: nothing was sent in the clear",
+                        'take its port for STARTTLS (often 587), or security = "tls" (often 465)',
                     )
                 await _answered(Step.TLS, client.starttls())
                 await _answered(Step.HELLO, client.ehlo())
@@ -215,8 +218,8 @@ class MailNotifier(BaseNotifier):
             return
         raise SendFailedError(
             FailureCause.LOGIN_REFUSED,
-            "the mail server offers no login that is known here (PLAIN, LOGIN, CRAM-MD5): "
-            "leave the username out, or take another port",
+            "the mail server offers no login that is known here (PLAIN, LOGIN, CRAM-MD5)",
+            "leave username and password out, or take the port for handing in mail (587 or 465)",
         )
 
     def _drop(self) -> None:
@@ -230,7 +233,7 @@ class _RefusedError(SendFailedError):
 
     def __init__(self, step: Step, code: int, text: str) -> None:
         judged = refusal(step, code, text)
-        super().__init__(judged.cause, str(judged))
+        super().__init__(judged.cause, str(judged), judged.cure)
         self.code = code
 
 
@@ -248,27 +251,38 @@ async def _answered(step: Step, asking: Awaitable[object]) -> None:
         cause = error if isinstance(error, ssl.SSLError) else error.__cause__
         if isinstance(cause, ssl.SSLError):
             # A certificate may be renewed within the day: tried again, told in words.
-            raise SendFailedError(FailureCause.UNREACHABLE, _tls_words(cause)) from None
+            raise SendFailedError(FailureCause.UNREACHABLE, *_why_no_tls(cause)) from None
         if step == Step.CONTENT:
             # It may have been accepted, and the answer lost.
             raise SendFailedError(
                 FailureCause.UNKNOWN_ANSWER, "the connection ended before the message was answered"
             ) from None
         raise SendFailedError(
-            FailureCause.UNREACHABLE, f"{step}: {type(cause or error).__name__}"
+            FailureCause.UNREACHABLE, *_why_unreachable(step, cause or error)
         ) from None
 
 
-def _tls_words(error: ssl.SSLError) -> str:
+def _why_no_tls(error: ssl.SSLError) -> Reason:
     """What failed in TLS, without the certificate's own words."""
     import ssl
 
     if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"the mail server's certificate is not valid (verify code {error.verify_code}): "
-            "renew it, use the host's name that it is for, or set ca_file"
-        )
-    return f"no TLS with the mail server ({error.reason}): is it the right port for it?"
+        return why_not_connected(error)
+    return Reason(
+        "no TLS with the mail server: is it the right port for it?",
+        'security = "tls" is for a port that begins with it (often 465), "starttls" for one that '
+        "turns to it (often 587)",
+    )
+
+
+def _why_unreachable(step: Step, error: BaseException) -> Reason:
+    """Why there was no connection; where one was lost, at which step."""
+    from aiosmtplib import SMTPException
+
+    if isinstance(error, SMTPException):  # it has no error of the system behind it
+        return Reason(f"{step}: {NO_ANSWER}")
+    reason = why_not_connected(error)
+    return reason if step == Step.CONNECT else Reason(f"{step}: {reason.words}", reason.cure)
 
 
 def _tls_context(server: MailServer) -> ssl.SSLContext:
@@ -276,9 +290,18 @@ def _tls_context(server: MailServer) -> ssl.SSLContext:
 
     try:
         return ssl.create_default_context(cafile=server.ca_file)
-    except OSError as error:  # ssl's own errors, too
+    except ssl.SSLError:
         raise SendFailedError(
-            FailureCause.NOT_CONFIGURED, f"ca_file can't be used: {type(error).__name__}"
+            FailureCause.NOT_CONFIGURED,
+            "ca_file can't be used: there is no certificate in it",
+            "put the authority's certificate into it, as PEM: -----BEGIN CERTIFICATE-----",
+        ) from None
+    except OSError as error:
+        raise SendFailedError(
+            FailureCause.NOT_CONFIGURED,
+            f"ca_file can't be used: {(error.strerror or 'it can not be read').lower()}",
+            "set `ca_file` of the channel (QUOTA_WORKER_SMTP_CA_FILE without a file) to a file "
+            "that this user may read",
         ) from None
 
 

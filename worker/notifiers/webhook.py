@@ -34,13 +34,13 @@ _KEY_BYTES: Final = range(24, 65)
 _DELIVERED: Final = range(200, 300)
 _REDIRECTS: Final = range(300, 400)
 _CAUSES: Final = {
-    401: (FailureCause.LOGIN_REFUSED, "the receiver wants other credentials, or another secret"),
-    403: (FailureCause.LOGIN_REFUSED, "the receiver forbids it"),
-    404: (FailureCause.BOT_REMOVED, "nothing is at this address"),
+    401: (FailureCause.LOGIN_REFUSED, "the receiver does not take the signature or the login"),
+    403: (FailureCause.LOGIN_REFUSED, "the receiver forbids it, by the signature or who sends"),
+    404: (FailureCause.BOT_REMOVED, "nothing is at this address any more, or never was"),
     408: (FailureCause.TIMEOUT, "the receiver waited too long for the request"),
-    410: (FailureCause.BOT_REMOVED, "the receiver wants no more messages"),
+    410: (FailureCause.BOT_REMOVED, "the address is gone: the receiver wants no more messages"),
     413: (FailureCause.TOO_LARGE, "the message is too large for the receiver"),
-    425: (FailureCause.RATE_LIMITED, "too early"),
+    425: (FailureCause.RATE_LIMITED, "too early, it asks to repeat it later"),
     429: (FailureCause.RATE_LIMITED, "too many requests"),
 }
 
@@ -146,10 +146,12 @@ def judge_status(status: int) -> None:
     """Return for 2xx, else raise SendFailedError with the cause."""
     if status in _DELIVERED:
         return
+    cure = ""
     if status in _REDIRECTS:
-        cause, words = FailureCause.REJECTED, "redirects are not followed: set the new address"
+        cause, words = FailureCause.REJECTED, "the address redirects, which is not followed"
+        cure = "give the final address as the channel's `url`"
     elif status >= SERVER_ERRORS:
         cause, words = FailureCause.SERVER_ERROR, "an error of the receiver's own"
     else:
         cause, words = _CAUSES.get(status, (FailureCause.REJECTED, "the receiver refuses it"))
-    raise SendFailedError(cause, f"HTTP {status}: {words}")
+    raise SendFailedError(cause, f"HTTP {status}: {words}", cure)
