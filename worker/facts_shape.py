@@ -16,12 +16,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 MAX_SUGGESTIONS: Final = 1
-SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning", "available")
+AVAILABLE: Final = "available"
+SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning", AVAILABLE)
+
+
+# By kind of message: whose facts those are.
+FACTS_OF: Final = {
+    "tenant-warn": "a tenant's",
+    "department-warn": "a department's",
+    "available": "an available notice's",
+}
 
 
 def facts_faults(facts: object) -> list[str]:
     """What is wrong with an alert's facts, each with its place: ``dimensions[0].used: …``."""
-    return list(_object_faults(facts, "", _ALERT))
+    faults = list(_object_faults(facts, "", _ALERT))
+    if isinstance(facts, dict) and not faults:
+        faults += _missing_of_kind(facts)
+    return faults
+
+
+def kind_of(facts: Mapping[str, Any]) -> str:
+    """The kind of message whose facts these are; their shape was judged before."""
+    if facts["severity"] == AVAILABLE:
+        return "available"
+    return "tenant-warn" if facts["subject_kind"] == "tenant" else "department-warn"
+
+
+def _missing_of_kind(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What some kinds of message show, and others don't have."""
+    kind = kind_of(facts)
+    if kind == "tenant-warn" and facts["enforce"] is None:
+        yield "enforce: a text is wanted of a tenant, such as on"
+    if kind == "department-warn" and facts["tier"] is None:
+        yield "tier: a text is wanted of a department, such as normal"
+    if kind == "available" and "reason" not in facts:
+        yield "reason: missing, one of period, allowance is wanted"
 
 
 class _Fact:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 LANGUAGES: Final = ("en", "zh-CN")
 LINES_KEPT: Final = 2_000
+# A forecast that is nearer than this is no time of day to name.
+SOON: Final = timedelta(minutes=10)
 SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning", "available")
 _ESCAPES: Final[Mapping[str, Callable[[str], str]]] = {
     "txt": untrusted.for_chat_text,
@@ -42,10 +44,12 @@ _ESCAPES: Final[Mapping[str, Callable[[str], str]]] = {
     "md": untrusted.for_card_markdown,
     "html": untrusted.for_html,
 }
-# A mail's text pings nobody, and its addresses are to be copied; Apprise's titles go to chats.
+# A mail's text pings nobody, nor does what a program reads, and their addresses are to be
+# copied; Apprise's titles go to chats.
 _FAMILY_ESCAPES: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
     ("email", "txt"): untrusted.visible,
     ("email", "title"): untrusted.for_mail_subject,
+    ("webhook", "txt"): untrusted.visible,
     ("apprise", "title"): untrusted.for_chat_text,
 }
 
@@ -67,6 +71,10 @@ class Renderer:
         self._assets = assets
         self._environments: dict[Callable[[str], str], Environment] = {}
         self._lines: dict[tuple[OutboxMessage, str, str], Trusted] = {}
+
+    def warm_up(self) -> None:
+        """Import Jinja2 now, not with the first message."""
+        self._environment(untrusted.for_chat_text)
 
     def render(self, message: OutboxMessage, family: str, part: str) -> str:
         """One part of a message in its language, without white space at the ends.
@@ -131,7 +139,7 @@ class Renderer:
             template = self._environment(escape).select_template(names)
             return template.render(view(), kind=kind, language=language).strip()
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise RenderingError(f"{names[0]} failed: {type(error).__name__}") from error
+            raise RenderingError(f"{names[0]} failed: {_fault(error)}") from error
         except AssetMissingError as error:
             raise RenderingError(str(error)) from error
 
@@ -159,6 +167,19 @@ class Renderer:
 
 def _escape(family: str, part: str) -> Callable[[str], str]:
     return _FAMILY_ESCAPES.get((family, part)) or _ESCAPES[part]
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with template or facts, without a value out of them."""
+    from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
+
+    if isinstance(error, TemplateNotFound):
+        return "there is no such template"
+    if isinstance(error, TemplateSyntaxError):
+        return f"its line {error.lineno} is no valid template"
+    if isinstance(error, (LookupError, UndefinedError)):
+        return "the message lacks a fact that it shows"
+    return "the message's facts have another shape"
 
 
 def _alert(message: OutboxMessage) -> Callable[[], dict[str, Any]]:
@@ -189,7 +210,12 @@ def alert_view(facts: str) -> dict[str, Any]:
     view: dict[str, Any] = json.loads(facts, parse_float=Decimal)
     zone = load_zone(view["zone"])
     currency = view["currency"]
-    view["dimensions"] = [_dimension_view(one, zone, currency) for one in view["dimensions"]]
+    decided = datetime.fromisoformat(view["decided_at"]) if "decided_at" in view else None
+    view["dimensions"] = [
+        _dimension_view(one, zone, currency)
+        | {"expected_soon": _is_soon(one["expected_at"], decided)}
+        for one in view["dimensions"]
+    ]
     view["told"] = [one for one in view["dimensions"] if one["crossed"]]
     full = [one for one in view["dimensions"] if one["is_full"]]
     view["refused_until"] = (
@@ -229,6 +255,12 @@ def _dimension_view(one: dict[str, Any], zone: ZoneInfo, currency: str) -> dict[
         "expected_at": moment(one["expected_at"]),
         "period_start": Trusted(one["period_start"]),
     }
+
+
+def _is_soon(expected_at: str | None, decided: datetime | None) -> bool:
+    if expected_at is None or decided is None:
+        return False
+    return datetime.fromisoformat(expected_at) - decided < SOON
 
 
 def _moment(value: str, zone: ZoneInfo) -> Trusted:

@@ -115,6 +115,48 @@ def test_facts_of_another_shape(
 
 
 @pytest.mark.parametrize(
+    ("given", "own", "whose"),
+    [
+        ("tenant-warn", "department-warn", "a department's"),
+        ("department-warn", "tenant-warn", "a tenant's"),
+        ("tenant-warn", "available", "an available notice's"),
+        ("available", "tenant-warn", "a tenant's"),
+    ],
+)
+def test_facts_of_another_kind(
+    given: str, own: str, whose: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "facts.json"
+    (facts,) = sample_facts(own, "usual")
+    path.write_text(json.dumps(facts))
+    assert cli.run(["preview", given, "--facts", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith(f": these are {whose} facts: use {own} instead of {given}\n")
+    # a digest takes any
+    path.write_text(json.dumps([facts]))
+    assert cli.run(["preview", "digest", "--facts", str(path)]) == 0
+    assert "could not be rendered" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "fact", "fault"),
+    [
+        ("tenant-warn", "enforce", "enforce: a text is wanted of a tenant"),
+        ("department-warn", "tier", "tier: a text is wanted of a department"),
+        ("available", "reason", "reason: missing, one of period, allowance is wanted"),
+    ],
+)
+def test_what_a_kind_needs_is_asked_for(kind: str, fact: str, fault: str) -> None:
+    (facts,) = sample_facts(kind, "usual")
+    if fact == "reason":
+        del facts[fact]
+    else:
+        facts[fact] = None
+    assert [one.startswith(fault) for one in facts_faults(facts)] == [True]
+
+
+@pytest.mark.parametrize(
     ("path", "value", "fault"),
     [
         (("zone",), "Mars/Base", "zone: a time zone like Asia/Shanghai is wanted"),

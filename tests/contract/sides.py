@@ -193,9 +193,6 @@ class WebhookSide(HttpSide):
     def arrived(self) -> list[str]:
         return [request["text"] for request in self.server.requests]
 
-    def shown(self) -> list[str]:
-        return [text.translate(_TWINS) for text in self.arrived()]
-
     def check_tame(self) -> None:
         super().check_tame()
         # not in the other members either, where names are as they were chosen

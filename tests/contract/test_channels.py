@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from worker.untrusted import visible
 
 if TYPE_CHECKING:
     from contract.sides import Side
+    from worker.models import Delivery
     from worker.rendering import Renderer
 
 TIMEOUT_SECONDS = 10.0
@@ -143,6 +145,68 @@ async def test_what_changes_for_callers(side: Side) -> None:
         assert expected in side.shown()[number]
 
 
+DEPARTMENTS_CALLERS: list[tuple[dict[str, object], str, str]] = [
+    (
+        {"tier": "protected"},
+        "only requests of high priority pass, those to large, huge with the model small",
+        "仅高优先级请求可通过,其中 large, huge 改用模型 small",
+    ),
+    ({}, "requests to large, huge get the model small", "发往 large, huge 的请求改用模型 small"),
+    (
+        {"downgrade_model": None},
+        "the downgrade tier is reached, but no model to downgrade to is set",
+        "已到降级档,但未设置降级模型",
+    ),
+]
+
+
+def test_a_refused_request_is_told_beside_the_tier(renderer: Renderer) -> None:
+    refused = dimension("tokens", threshold=100, refused_at="2026-11-30T09:59:00+00:00")
+    for changes, english, chinese in DEPARTMENTS_CALLERS:
+        facts = department_facts(**changes)
+        full = facts | {"severity": "exhausted", "dimensions": [refused]}
+        for locale, tier, unfit in (
+            ("en", f"callers: {english}", "; requests whose estimate no longer fits are refused"),
+            ("zh-CN", f"调用方:{chinese}", ";预估用量超过余额的请求将被拒绝"),
+        ):
+            text = renderer.render(message(facts, locale=locale), "im-bot", "txt")
+            assert f"{tier}\n" in text
+            text = renderer.render(message(full, locale=locale), "im-bot", "txt")
+            assert f"{tier}{unfit}\n" in text
+
+
+def test_a_forecast_of_minutes_names_no_time(renderer: Renderer) -> None:
+    for at, soon in (("10:09:59", True), ("10:10:00", False), ("09:59:00", True)):
+        facts = tenant_facts(dimensions=[dimension(expected_at=f"2026-11-30T{at}+00:00")])
+        for locale, near, far in (
+            ("en", "full within minutes, if", f"full about 2026-11-30 {at[:5]} UTC, if"),
+            ("zh-CN", "几分钟内用尽", f"约 2026-11-30 {at[:5]} UTC 用尽"),
+        ):
+            text = renderer.render(message(facts, locale=locale), "im-bot", "txt")
+            assert (near in text, far in text) == (soon, not soon)
+            mail = renderer.render(message(facts, locale=locale), "email", "html")
+            assert (f"2026-11-30 {at[:5]} UTC" in mail) != soon
+
+
+def test_what_is_available_again_says_a_department_once(renderer: Renderer) -> None:
+    facts = department_facts(severity="available", reason="allowance")
+    for locale, decided in (("en", "decided: "), ("zh-CN", "判定时间:")):
+        one = message(facts, kind="available", locale=locale)
+        text = renderer.render(one, "im-bot", "txt")
+        assert (text.count("R&D"), text.count("production")) == (1, 1)
+        assert f"\n{decided}2026-11-30 10:00 UTC\n" in text
+
+
+async def test_addresses_are_as_they_are_for_programs_and_tame_in_chats(
+    renderer: Renderer,
+) -> None:
+    one = message(department_facts("@all", department_name="@all"))
+    text = renderer.render(one, "webhook", "txt")
+    assert "ask money@example.com" in text
+    assert "department @all" in text
+    assert "@" not in renderer.render(one, "im-bot", "txt")
+
+
 async def test_why_it_is_told_here(side: Side) -> None:
     facts = tenant_facts(
         undelivered={"channel": "feishu-webhook", "cause": "keyword_missing", "attempts": 1}
@@ -161,7 +225,9 @@ def test_every_cause_has_words_in_both_languages(renderer: Renderer) -> None:
     assert len(texts) == 2 * len(FailureCause)
 
 
-def no_secret_in(side: Side, answer: object) -> None:
+def no_secret_in(side: Side, answer: Delivery) -> None:
+    # plain words, no names of Python's classes
+    assert not re.search(r"[a-z](Error|Exception|Timeout)\b", answer.detail + answer.cure)
     shown = repr(answer) + repr(side.notifier)
     for secret in side.secrets:
         assert secret not in shown

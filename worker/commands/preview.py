@@ -63,7 +63,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
             raise UsageError("--facts and --samples exclude each other: leave out one")
         if args.kind == TEST:
             raise UsageError("--facts goes with kinds of alerts: a test has none of its own")
-        facts = _read_facts(args.facts, many=args.kind == DIGEST)
+        facts = _read_facts(args.facts, args.kind)
     else:
         samples = args.samples or "usual"
         _one_of(samples, tuple(SAMPLES), "set of samples")
@@ -89,13 +89,16 @@ def _one_of(word: str, choices: tuple[str, ...], what: str) -> None:
         raise UsageError(f"no {what} {for_terminal(word)}: choose one of {', '.join(choices)}")
 
 
-def _read_facts(path: str, *, many: bool) -> list[dict[str, Any]]:
+def _read_facts(path: str, kind: str) -> list[dict[str, Any]]:
     """The facts in the file, checked. Raises UsageError with each fault's place."""
     import json
     from decimal import Decimal
     from pathlib import Path
 
-    from worker.facts_shape import facts_faults
+    from worker.facts_shape import FACTS_OF, facts_faults, kind_of
+    from worker.samples import DIGEST
+
+    many = kind == DIGEST
 
     try:
         with sys.stdin.buffer if path == "-" else Path(path).open("rb") as stream:
@@ -119,6 +122,10 @@ def _read_facts(path: str, *, many: bool) -> list[dict[str, Any]]:
     if faults:
         more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
         raise UsageError(f"--facts {path}: {'; '.join(faults[:SHOWN_FAULTS])}{more}")
+    if not many and (own := kind_of(facts)) != kind:
+        raise UsageError(
+            f"--facts {path}: these are {FACTS_OF[own]} facts: use {own} instead of {kind}"
+        )
     return members
 
 
@@ -129,12 +136,13 @@ def preview_message(
     import json
     from datetime import datetime
 
+    from worker.facts_shape import kind_of
     from worker.models import OutboxMessage
     from worker.samples import DIGEST
 
     return OutboxMessage(
         message_id=number,
-        kind=f"{facts['subject_kind']}-warn" if kind == DIGEST else kind,
+        kind=kind_of(facts) if kind == DIGEST else kind,
         channel=channel,
         severity=facts["severity"],
         locale=language,
