@@ -127,7 +127,8 @@ class Outbox(Protocol):
     async def keep(self, claim: Claim, count: int) -> str | None:
         """Keep the claim's first ``count`` for one request, and give the others back.
 
-        Returns the request's id; None when another worker has some: send nothing then.
+        Returns the request's id; None when another worker has some, or with ``count`` 0:
+        nothing may be sent then.
         """
 
     async def finish(self, claim: Claim, now: datetime | None) -> int:
@@ -145,8 +146,15 @@ class Notifier(Protocol):
         """How fast the service may be asked; None where nothing limits it."""
 
     @property
+    def bot(self) -> str | None:
+        """Whose rate that is: channels with the same share it; None: this channel's own."""
+
+    @property
     def digest_over(self) -> int | None:
         """With more than so many messages waiting they go out together; None: never."""
+
+    def warm_up(self) -> None:
+        """Load what sending needs, so that requests go out when they are granted."""
 
     async def send(
         self, message: OutboxMessage, timeout_seconds: float, pace: Pace | None = None

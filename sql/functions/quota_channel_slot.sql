@@ -1,7 +1,7 @@
 -- Asks to send one request on a channel now: 0 when granted, else the seconds to wait before asking again.
 --
--- At most p_per_second grants in any second and p_per_minute in any minute, over all workers. Real time always:
--- the service's limits are. p_now is for tests. A clock that was set back can't block: grants from the future are
+-- At most p_per_second grants in any 1.2 seconds (they arrive apart, though some take longer on their way) and
+-- p_per_minute in any minute, over all workers. Real time always: the service's limits are. p_now is for tests. A clock that was set back can't block: grants from the future are
 -- forgotten. Lock: the channel's row. SQLSTATE: 55P03 when it isn't free for 2 s; 22023 for limits below 1.
 CREATE OR REPLACE FUNCTION quota_channel_slot(
     p_channel text, p_per_second int, p_per_minute int, p_now timestamptz DEFAULT NULL) RETURNS double precision
@@ -22,7 +22,7 @@ BEGIN
     v_now := coalesce(p_now, clock_timestamp());
     SELECT coalesce(array_agg(g ORDER BY g DESC), '{}') INTO v_granted
       FROM unnest(v_granted) AS g WHERE g <= v_now AND g > v_now - interval '1 minute';
-    v_free_at := greatest(v_granted[p_per_second] + interval '1 second', v_granted[p_per_minute] + interval '1 minute');
+    v_free_at := greatest(v_granted[p_per_second] + interval '1.2 seconds', v_granted[p_per_minute] + interval '1 minute');
     IF v_free_at > v_now THEN
         RETURN date_part('epoch', v_free_at - v_now);
     END IF;

@@ -1,7 +1,7 @@
 -- Of what a lease holds, keeps these messages for one request and gives the others back, as if never claimed.
 --
 -- Returns the id of the request, the same for the same messages; NULL when another worker has some of them: then
--- nothing may be sent, and all that this lease still holds is given back. Locks: the lease's rows. SQLSTATE 55P03.
+-- nothing may be sent, and all that this lease still holds is given back. No ids: all is given back. Locks: the lease's rows. SQLSTATE 55P03.
 CREATE OR REPLACE FUNCTION quota_outbox_keep(p_outbox_ids bigint[], p_lease_token uuid) RETURNS text
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -26,7 +26,7 @@ BEGIN
      WHERE o.lease_token = p_lease_token AND v_key IS NOT NULL AND o.outbox_id = ANY (p_outbox_ids);
     UPDATE quota_outbox o
        SET state = CASE WHEN o.digest_only THEN 'stale' ELSE 'pending' END, lease_token = NULL, lease_until = NULL,
-           attempts = o.attempts - 1, first_attempt_at = CASE WHEN o.attempts > 1 THEN o.first_attempt_at END
+           attempts = o.attempts - 1, request_key = CASE WHEN o.key_stays THEN o.request_key END, first_attempt_at = CASE WHEN o.attempts > 1 THEN o.first_attempt_at END
      WHERE o.lease_token = p_lease_token AND (v_key IS NULL OR o.outbox_id <> ALL (p_outbox_ids));
     RETURN v_key;
 END

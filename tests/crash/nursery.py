@@ -27,7 +27,7 @@ import httpx
 import worker
 from worker import cli, rendering
 from worker.assets import Assets
-from worker.jobs import deliver
+from worker.jobs import draining
 from worker.models import OutboxMessage, SendRate
 from worker.notifiers.base import BaseNotifier
 from worker.notifiers.feishu_app import FeishuAppNotifier
@@ -112,7 +112,7 @@ def child(command: dict[str, Any], pipe: int, go: int) -> None:
         if notifier.rate is not None:
             notifier.rate = FAST
     # what failed waits for the next tick, and none of them is slept through
-    deliver.RETRY_WITHIN_RUN_SECONDS = 0.0
+    draining.RETRY_WITHIN_RUN_SECONDS = 0.0
     sys.argv = ["quota-worker", *command["arguments"]]
     os.read(go, 1)
     code = 70
