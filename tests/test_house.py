@@ -233,6 +233,8 @@ def test_every_named_query_is_used() -> None:
 TEMPLATES = sorted(
     str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").glob("*/*.j2")
 )
+
+
 @pytest.fixture(scope="module")
 def renderer() -> Renderer:
     """One for all: compiling the templates takes longer than rendering them."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 from worker.assets import Assets
 from worker.errors import OutputError, SchemaMissingError
 from worker.settings import DeliverySettings, Settings, load_settings
-from worker.telemetry import Log, is_utf8
+from worker.telemetry import Log, is_utf8, remark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -137,8 +137,8 @@ class Deps:
         """Remarks on variables that may have been meant otherwise. Raises as `delivery`."""
         from worker.configuration.variables import variable_remarks
 
-        for remark in variable_remarks(self.environ, self.delivery()):
-            tell(f"note: {remark}")
+        for note in variable_remarks(self.environ, self.delivery()):
+            tell(f"note: {note}")
 
     def channels(self) -> ConfiguredChannels:
         """The configured channels. Raises as `delivery`."""
@@ -244,4 +244,4 @@ def _writing() -> Iterator[TextIO]:
 
 def tell(text: str) -> None:
     """One remark for stderr."""
-    sys.stderr.write(text + "\n")
+    remark(text)

@@ -11,19 +11,26 @@ import gc
 import importlib
 import io
 import os
+import select
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worker import __version__
 from worker.commands import COMMANDS
 from worker.errors import OutputError, QuotaWorkerError
+from worker.telemetry import remark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT_COLUMNS = 80
 GC_THRESHOLD_OBJECTS = 50_000
+# A tick ends by itself after 240 s; this is for one that can't.
+BOUNDED = frozenset({"tick", "run"})
+CUT_OFF_SECONDS = 270
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -138,7 +145,7 @@ def run(argv: Sequence[str]) -> int:
             return _list_commands()
         return _call(args)
     except KeyboardInterrupt:
-        sys.stderr.write(f"{PROGRAM}: interrupted\n")
+        remark(f"{PROGRAM}: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (| head): no fault, nothing to say.
@@ -165,11 +172,39 @@ def main() -> None:
     # The collector's passes over what imports leave behind are a tenth of a cold start.
     gc.set_threshold(GC_THRESHOLD_OBJECTS)
     _prepare_streams()
+    if _chosen(sys.argv[1:]) in BOUNDED:
+        signal.signal(signal.SIGALRM, _cut_off)
+        signal.alarm(CUT_OFF_SECONDS)
     try:
         code = run(sys.argv[1:])
     except SystemExit as end:  # argparse's, after --help and --version
         code = end.code if isinstance(end.code, int) else 0
-    sys.exit(code if _flush() else EXIT_FAILED)
+    if not _flush():
+        code = EXIT_FAILED
+    _drop_remarks()
+    if threading.active_count() > 1:
+        # a library's thread that still waits for an answer would be waited for
+        os._exit(code)
+    sys.exit(code)
+
+
+def _cut_off(_number: int, _frame: object) -> NoReturn:
+    """The end of a tick that ends in no other way: its database or its stderr hangs.
+
+    What it held is done by the next one, as after a kill.
+    """
+    if select.select([], [2], [], 0)[1]:
+        text = f"{PROGRAM}: cut off after {CUT_OFF_SECONDS} s: something hangs, see README"
+        os.write(2, f"{text}\n".encode())
+    os._exit(EXIT_FAILED)
+
+
+def _drop_remarks() -> None:
+    """What stderr didn't take is lost; Python's own end would fail for it."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _prepare_streams() -> None:
@@ -191,7 +226,7 @@ def _flush() -> bool:
         return False
     except OSError as error:
         _drop_answers()
-        sys.stderr.write(f"{PROGRAM}: stdout could not be written: {error.strerror or error}\n")
+        remark(f"{PROGRAM}: stdout could not be written: {error.strerror or error}")
         return False
     return True
 
@@ -205,7 +240,7 @@ def _drop_answers() -> None:
 def _list_commands() -> int:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
-    sys.stderr.write("\n".join([f"usage: {PROGRAM} COMMAND (see {PROGRAM} --help)", *lines, ""]))
+    remark("\n".join([f"usage: {PROGRAM} COMMAND (see {PROGRAM} --help)", *lines]))
     return EXIT_USAGE
 
 
@@ -255,7 +290,7 @@ def _report(error: Exception) -> int:
     if ours is None:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         ours = QuotaWorkerError(f"internal error: {text} (run again with --debug)")
-    sys.stderr.write(f"{PROGRAM}: {redact(str(ours))}\n")
+    remark(f"{PROGRAM}: {redact(str(ours))}")
     return ours.exit_code
 
 

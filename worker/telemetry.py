@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -94,6 +95,12 @@ def _redact_event(
     return {key: redact_value(key, value) for key, value in event.items()}
 
 
+def remark(text: str) -> None:
+    """One line for stderr, where it can be written: nothing depends on it."""
+    with suppress(OSError):
+        sys.stderr.write(text + "\n")
+
+
 class Log:
     """A logger with fields bound to it. Lines go to `stream`, by default stderr."""
 
@@ -133,7 +140,9 @@ class Log:
     def _emit(self, level: str, event: str, fields: dict[str, object]) -> None:
         if self._logger is None:
             self._logger = self._make()
-        getattr(self._logger, level)(event, **{**self._fields, **fields})
+        # a log that can't be written, on a full disk or without a reader, stops no work
+        with suppress(OSError):
+            getattr(self._logger, level)(event, **{**self._fields, **fields})
 
     def _make(self) -> Any:  # noqa: ANN401  structlog's own bound loggers are Any
         import structlog

@@ -103,3 +103,41 @@ async def test_a_database_that_dies_in_mid_tick_is_one_line(server_home: Path) -
         assert process.returncode == 1
         (line,) = errors.decode().splitlines()
         assert line.startswith("quota-worker: ")
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&1 >/dev/null | true"])
+async def test_a_log_that_can_t_be_written_keeps_no_alert_back(
+    dsn: str, conn: Connection, tmp_path: Path, redirection: str
+) -> None:
+    """A full disk, or a reader such as `logger` that is gone."""
+    bot = tmp_path / "imbot"
+    bot.write_text(f'#!/bin/sh\necho "$5" >> {tmp_path}/told\n')
+    bot.chmod(0o755)
+    await conn.execute("INSERT INTO tenant_limits (tenant_id, daily_completions) VALUES ('x', 1)")
+    await conn.execute("SELECT quota_reserve('x', 'r', 1, 1, 1)")
+    code, errors = await by_shell(
+        dsn,
+        redirection,
+        "tick",
+        QUOTA_WORKER_IMBOT_GROUP="ops",
+        QUOTA_WORKER_IMBOT_COMMAND=str(bot),
+    )
+    assert (code, errors) == (0, "")
+    assert (tmp_path / "told").read_text().startswith("[quota-exhausted] x at 100.0% completions")
+    assert await conn.fetchval("SELECT count(*) FROM job_runs WHERE outcome <> 'done'") == 0
+
+
+async def test_a_tick_that_hangs_is_cut_off() -> None:
+    """A database that takes connections and never answers."""
+    silent = await asyncio.start_server(lambda _r, _w: asyncio.sleep(60), "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    short = "import sys; from worker import cli; cli.CUT_OFF_SECONDS = 2; cli.main()"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", short, "tick"),
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(f"postgresql://127.0.0.1:{port}/none"),
+    )
+    _, errors = await asyncio.wait_for(process.communicate(), UNTIL_SECONDS)
+    assert process.returncode == 1
+    assert errors == b"quota-worker: cut off after 2 s: something hangs, see README\n"
+    silent.close()

@@ -46,6 +46,7 @@ class HttpServer:
     more_headers: str = ""
     # bytes that an answer announces beyond what it sends
     owed: int = 0
+    delay_seconds: float = 0.0
     port: int = 0
 
     def judge(self, request: Request) -> tuple[int, Any]:
@@ -84,6 +85,7 @@ class HttpServer:
             return False
         if status == DROP[0]:
             return False
+        await asyncio.sleep(self.delay_seconds)
         payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         writer.write(
             f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n"

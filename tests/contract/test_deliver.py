@@ -197,13 +197,17 @@ async def test_when_the_fallback_fails_too_the_console_tells(
     assert "told here because im-bot failed: the command was not found" in stream.getvalue()
 
 
-async def test_a_message_that_no_channel_could_tell_fails_the_job(
-    dsn: str, conn: Connection
+async def test_what_can_t_be_rendered_is_told_in_the_end(
+    dsn: str, conn: Connection, imbot: ImBot, imbot_env: dict[str, str]
 ) -> None:
-    await put(conn, channel="console")
+    await put(conn)
     await conn.execute("UPDATE quota_outbox SET kind = 'unheard-of'")
-    counts = await run_deliver(dsn, {}, stream=io.StringIO())
-    assert (counts.dead, counts.failed) == (1, 1)
+    stream = io.StringIO()
+    counts = await run_deliver(dsn, imbot_env, stream=stream)
+    assert (counts.dead, counts.sent, counts.failed) == (1, 1, 0)
+    assert "a message of kind unheard-of that could not be rendered: quota-worker alerts 2" in (
+        stream.getvalue()
+    )
 
 
 async def test_a_channel_that_is_gone_is_told_elsewhere_after_an_hour(

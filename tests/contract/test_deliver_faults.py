@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
 
 from contract.conftest import SECRET
 from contract.outbox_world import put, run_deliver
 from contract.servers import OK
+from worker.configuration import load_delivery
 from worker.settings import ChannelSettings, DeliverySettings
 
 if TYPE_CHECKING:
-    import asyncpg
-
-    from contract.servers import FeishuServer
+    from contract.servers import FeishuServer, ImBot
 
     Connection = asyncpg.Connection[Any]
 
@@ -65,3 +68,70 @@ async def test_a_channel_that_can_t_be_made_holds_up_no_other(dsn: str, conn: Co
     assert (counts.dead, counts.sent, counts.failed) == (2, 3, 0)
     assert stream.getvalue().count("told here because hook failed") == 2
     assert SECRET not in str(await conn.fetch("SELECT * FROM quota_outbox"))
+
+
+async def test_a_lock_while_it_is_noted_repeats_nothing(
+    dsn: str, conn: Connection, feishu: FeishuServer
+) -> None:
+    await put(conn, 1, channel="feishu-webhook")
+    await put(conn, 1, channel="console")
+    environ = {"QUOTA_WORKER_FEISHU_WEBHOOK": feishu.url, "QUOTA_WORKER_FEISHU_SECRET": SECRET}
+    other = await asyncpg.connect(dsn)
+    lock = other.transaction()
+
+    async def hold() -> None:
+        while not feishu.times:  # noqa: ASYNC110  the request is on its way
+            await asyncio.sleep(0.01)
+
+    feishu.delay_seconds = 0.5
+    running = asyncio.create_task(run_deliver(dsn, environ, stream=io.StringIO()))
+    await hold()
+    await lock.start()
+    await other.execute("LOCK TABLE quota_outbox IN SHARE MODE")
+    # longer than one attempt to note it waits for the lock
+    await asyncio.sleep(2.5)
+    await lock.rollback()
+    await other.close()
+    counts = await running
+    assert (counts.sent, counts.lost, len(feishu.requests)) == (2, 0, 1)
+
+
+async def test_the_fallback_is_told_at_once_though_another_channel_hangs(
+    dsn: str, conn: Connection, feishu: FeishuServer, imbot: ImBot
+) -> None:
+    imbot.mode("hang")
+    feishu.answers = [(200, {"code": 19001})]
+    await put(conn, 1, channel="im-bot")
+    await put(conn, 1, channel="feishu-webhook")
+    stream = io.StringIO()
+    environ = {
+        "QUOTA_WORKER_FEISHU_WEBHOOK": feishu.url,
+        "QUOTA_WORKER_IMBOT_GROUP": "ops",
+        "QUOTA_WORKER_IMBOT_COMMAND": str(imbot.path),
+    }
+    delivery = load_delivery(environ)._replace(fallback=("console",))
+    running = asyncio.create_task(run_deliver(dsn, environ, stream=stream, delivery=delivery))
+    for _ in range(100):
+        if "tenant-001" in stream.getvalue():
+            break
+        await asyncio.sleep(0.1)
+    assert "told here because feishu-webhook failed" in stream.getvalue()
+    assert not running.done()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_one_bot_under_two_names_has_one_rate(
+    dsn: str, conn: Connection, feishu: FeishuServer
+) -> None:
+    values = {"url": feishu.url, "secret": SECRET, "keyword": None}
+    delivery = DeliverySettings(
+        channels=tuple(ChannelSettings(name, "feishu-webhook", values) for name in ("a", "b"))
+    )
+    await put(conn, 3, channel="a")
+    await put(conn, 3, channel="b")
+    assert (await run_deliver(dsn, {}, delivery=delivery)).sent == 6
+    times = sorted(feishu.times)
+    assert times[3] - times[0] >= 1.0
+    assert "t0ken" not in str(await conn.fetch("SELECT * FROM quota_channel_rates"))

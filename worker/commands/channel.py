@@ -67,7 +67,7 @@ def _list(delivery: DeliverySettings, deps: Deps) -> int:
 
 async def _test(args: argparse.Namespace, deps: Deps, delivery: DeliverySettings) -> int:
     from worker.clock import utc_now
-    from worker.jobs.deliver import SEND_TIMEOUT_SECONDS
+    from worker.jobs.draining import SEND_TIMEOUT_SECONDS
     from worker.rendering import LANGUAGES
     from worker.trial import trial_message
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from worker.errors import ConfigurationError
 from worker.models import FailureCause, SendRate
-from worker.notifiers.base import BaseNotifier, SendFailedError
+from worker.notifiers.base import BaseNotifier, SendFailedError, bot_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,7 @@ class AppriseNotifier(BaseNotifier):
         super().__init__(renderer)
         check_url(url)
         self._url = url
+        self.bot = bot_of(url)
         self._loaded: tuple[Apprise, int] | None = None
 
     async def deliver(self, message: OutboxMessage, pace: Pace) -> None:  # noqa: ARG002  Apprise's own

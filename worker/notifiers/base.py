@@ -65,6 +65,7 @@ class BaseNotifier(ABC):
     channel: str
     family: str
     rate: SendRate | None = None
+    bot: str | None = None
     digest_over: int | None = None
 
     def __init__(self, renderer: Renderer) -> None:
@@ -82,6 +83,10 @@ class BaseNotifier(ABC):
     async def send_digest(self, digest: Digest, timeout_seconds: float) -> Delivery:
         """Render and send several messages in one request, as `send`."""
         return await _answered(self.deliver_digest(digest), timeout_seconds)
+
+    def warm_up(self) -> None:
+        """Load what sending needs, so that requests go out when they are granted."""
+        self._renderer.warm_up()
 
     def fit(self, messages: Sequence[OutboxMessage]) -> int:
         """How many of them, from the first, one request holds; at least 1."""
@@ -120,6 +125,13 @@ class BaseNotifier(ABC):
     def digest_part(self, messages: Sequence[OutboxMessage], part: str) -> str:
         """One rendered part of a digest, from this channel's templates."""
         return self._renderer.render_digest(messages, self.family, part)
+
+
+def bot_of(*identity: str) -> str:
+    """A name for the bot behind an address: the same for the same, and nothing of it shows."""
+    import hashlib
+
+    return "bot-" + hashlib.sha256("\x1f".join(identity).encode()).hexdigest()[:24]
 
 
 async def _unpaced() -> None:

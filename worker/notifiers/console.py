@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from worker.notifiers.base import BaseNotifier
+from worker.rendering import RenderingError
 
 if TYPE_CHECKING:
     from worker.models import OutboxMessage
@@ -25,7 +26,11 @@ class ConsoleNotifier(BaseNotifier):
 
     async def deliver(self, message: OutboxMessage, pace: Pace) -> None:  # noqa: ARG002  no limit
         """Write the message at once, its further lines indented."""
-        text = self.part(message, "term").replace("\n", "\n  ")
+        try:
+            text = self.part(message, "term").replace("\n", "\n  ")
+        except RenderingError:
+            # the last one to be told: with what is known of it
+            text = self._renderer.render_line(message, "term", self.family)
         stream = self._stream or sys.stderr
         encoding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from worker.clock import utc_now
 from worker.errors import ConfigurationError
 from worker.models import FailureCause, SendRate
-from worker.notifiers.base import BaseNotifier, SendFailedError
+from worker.notifiers.base import BaseNotifier, SendFailedError, bot_of
 from worker.notifiers.feishu_card import BODY_MAX_BYTES, cards, worst
 from worker.notifiers.feishu_codes import (
     APP_CODES,
@@ -78,10 +78,16 @@ class FeishuAppNotifier(BaseNotifier):
         self._api = f"{base_url.rstrip('/')}/open-apis"
         self._login = {"app_id": app_id, "app_secret": app_secret}
         self._receive_id = receive_id
+        self.bot = bot_of(base_url, app_id, receive_id)
         self._receive_id_type = receive_id_type
         self._now = now
         self._token = ""
         self._renew_at: datetime | None = None
+
+    def warm_up(self) -> None:
+        """The client too."""
+        super().warm_up()
+        self._client.open()
 
     async def deliver(self, message: OutboxMessage, pace: Pace) -> None:
         """Send the card; further ones only where a text is too long for one."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from worker.clock import utc_now
 from worker.models import FailureCause, SendRate
-from worker.notifiers.base import BaseNotifier, SendFailedError
+from worker.notifiers.base import BaseNotifier, SendFailedError, bot_of
 from worker.notifiers.feishu_card import card_bodies, worst
 from worker.notifiers.feishu_codes import WEBHOOK_CODES, failure, read_code
 from worker.notifiers.http import OK, HttpClient, check_url
@@ -58,9 +58,15 @@ class FeishuWebhookNotifier(BaseNotifier):
         super().__init__(renderer)
         self._client = HttpClient(on_loopback=check_url(url, setting))
         self._url = url
+        self.bot = bot_of(url)
         self._secret = secret
         self._keyword = keyword
         self._now = now
+
+    def warm_up(self) -> None:
+        """The client too."""
+        super().warm_up()
+        self._client.open()
 
     async def deliver(self, message: OutboxMessage, pace: Pace) -> None:
         """Post the card; further ones only where a text is too long for one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -91,6 +92,11 @@ class HttpClient:
         if self._client is not None:
             await self._client.aclose()
             self._client = None
+
+    def open(self) -> None:
+        """Load the library and make the client; what is wrong shows at the first request."""
+        with suppress(SendFailedError):
+            self._opened()
 
     def _opened(self) -> httpx.AsyncClient:
         import httpx

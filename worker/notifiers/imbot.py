@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from worker.models import FailureCause, SendRate
-from worker.notifiers.base import BaseNotifier, SendFailedError
+from worker.notifiers.base import BaseNotifier, SendFailedError, bot_of
 from worker.untrusted import visible
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class ImBotNotifier(BaseNotifier):
         super().__init__(renderer)
         self._command = tuple(command)
         self._group = group
+        self.bot = bot_of(*command, group)
         self._environ = dict(os.environ if environ is None else environ)
 
     async def deliver(self, message: OutboxMessage, pace: Pace) -> None:
