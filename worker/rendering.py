@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -98,6 +99,7 @@ class Renderer:
             "severities": [(one, counts[one]) for one in SEVERITIES if counts[one]],
             "lines": lines,
             "told": [(one.severity, line) for one, line in zip(messages, lines, strict=True)],
+            "undelivered": _undelivered(messages),
         }
         escape = _escape(family, part)
         return self._rendered(names, escape, "digest", _language(messages[0]), lambda: view)
@@ -184,6 +186,17 @@ def _fault(error: Exception) -> str:
 
 def _alert(message: OutboxMessage) -> Callable[[], dict[str, Any]]:
     return lambda: {"alert": alert_view(message.facts)}
+
+
+def _undelivered(messages: Sequence[OutboxMessage]) -> list[tuple[str, str, int]]:
+    """Of those told here because another channel failed: channel, cause, how many."""
+    failures: Counter[tuple[str, str]] = Counter()
+    for message in messages:
+        # facts that can't be read are seen by the message's own line
+        with suppress(ValueError, LookupError, TypeError, AttributeError):
+            told = json.loads(message.facts)["undelivered"]
+            failures[str(told["channel"]), str(told["cause"])] += 1
+    return [(channel, cause, number) for (channel, cause), number in failures.most_common()]
 
 
 def _language(message: OutboxMessage) -> str:

@@ -135,3 +135,20 @@ async def test_one_bot_under_two_names_has_one_rate(
     times = sorted(feishu.times)
     assert times[3] - times[0] >= 1.0
     assert "t0ken" not in str(await conn.fetch("SELECT * FROM quota_channel_rates"))
+
+
+async def test_a_digest_on_the_fallback_says_why(
+    dsn: str, conn: Connection, feishu: FeishuServer, imbot: ImBot
+) -> None:
+    feishu.answers = [(200, {"code": 19001})]
+    await put(conn, 12, channel="feishu-webhook")
+    environ = {
+        "QUOTA_WORKER_FEISHU_WEBHOOK": feishu.url,
+        "QUOTA_WORKER_IMBOT_GROUP": "ops",
+        "QUOTA_WORKER_IMBOT_COMMAND": str(imbot.path),
+    }
+    assert (await run_deliver(dsn, environ)).dead == 12
+    (digest,) = imbot.texts()
+    assert digest.startswith("[quota-digest] 12 quota alerts")
+    assert "told here because feishu-webhook failed for 12 of them: " in digest
+    assert len(feishu.requests) == 1
