@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
 CONSOLE: Final = "console"
+# The kinds that collect what waits into a digest; the others tell each message by itself.
+COLLECTING: Final = frozenset({"im-bot", "feishu-webhook", "feishu-app", "email", "apprise"})
 
 
 class Settings(NamedTuple):
@@ -128,18 +130,24 @@ class DeliverySettings(NamedTuple):
 
 
 def routes_document(delivery: DeliverySettings) -> str:
-    """The routes as `quota_route` reads them, JSON: every channel with its addresses."""
+    """The routes as `quota_route` reads them, JSON: every channel with its addresses.
+
+    `digests` are the channels that collect what waits, as `quota_warn_enqueue` reads it.
+    """
     import json
+
+    named = _targets(delivery)
 
     def rule(one: RouteRule) -> dict[str, Any]:
         conditions = {name: list(values) for name, values in one.conditions.items() if values}
-        targets = [target for name in one.channels for target in _targets(delivery, name)]
+        targets = [target for name in one.channels for target in named[name]]
         return {**conditions, "to": targets, "owners": one.owners}
 
     document = {
         "rules": [rule(one) for one in delivery.rules],
         "default": rule(delivery.default),
         "available": delivery.tell_available,
+        "digests": [one.name for one in delivery.channels if one.kind in COLLECTING],
     }
     return json.dumps(document, ensure_ascii=False)
 
@@ -148,16 +156,19 @@ def fallbacks_document(delivery: DeliverySettings) -> str:
     """Where a dead message is told, as `quota_outbox_fail` reads it: JSON."""
     import json
 
-    names = delivery.fallback_names
-    return json.dumps([target for name in names for target in _targets(delivery, name)])
+    named = _targets(delivery)
+    return json.dumps([target for name in delivery.fallback_names for target in named[name]])
 
 
-def _targets(delivery: DeliverySettings, name: str) -> list[dict[str, str]]:
-    """A channel with each of its addresses, as SQL reads them."""
-    return [
-        {"channel": name} if address is None else {"channel": name, "recipient": address}
-        for address in delivery.recipients(name)
-    ]
+def _targets(delivery: DeliverySettings) -> dict[str, list[dict[str, str]]]:
+    """By the names of all channels: each with its addresses, as SQL reads them."""
+    return {CONSOLE: [{"channel": CONSOLE}]} | {
+        one.name: [
+            {"channel": one.name} | ({} if address is None else {"recipient": address})
+            for address in one.recipients
+        ]
+        for one in delivery.channels
+    }
 
 
 def quiet_document(delivery: DeliverySettings) -> str | None:

@@ -20,6 +20,7 @@ from worker.errors import ConfigurationError
 from worker.notifiers.channels import ConfiguredChannels
 from worker.notifiers.makers import MAKERS
 from worker.settings import (
+    COLLECTING,
     DeliverySettings,
     QuietHours,
     RouteRule,
@@ -36,6 +37,7 @@ def test_an_empty_file_is_the_console(tmp_path: Path) -> None:
         "rules": [],
         "default": {"to": [{"channel": "console"}], "owners": None},
         "available": False,
+        "digests": [],
     }
     assert (fallbacks_document(delivery), quiet_document(delivery)) == ("[]", None)
 
@@ -165,6 +167,11 @@ def test_every_kind_has_a_notifier(tmp_path: Path) -> None:
     channels = ConfiguredChannels.from_delivery(delivery, Assets())
     kinds = {channels.notifier(channel.name).channel for channel in delivery.channels}
     assert kinds == set(KINDS) == set(MAKERS)
+    collecting = [
+        one for one in delivery.channels if channels.notifier(one.name).digest_over is not None
+    ]
+    assert {one.kind for one in collecting} == COLLECTING
+    assert json.loads(channels.routes)["digests"] == [one.name for one in collecting]
     assert channels.notifier("console").channel == "console"
     with pytest.raises(KeyError):
         channels.notifier("opps")

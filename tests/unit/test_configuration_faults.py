@@ -120,7 +120,7 @@ WRONG: dict[str, tuple[str | bytes, list[str]]] = {
             "channels.mail.port is out of bounds: 1 to 65535",
             "channels.mail.to[5] holds a control character or line break",
             "channels.mail.to[6] is a number: a text is needed",
-            "channels.mail.ca_file names a file that can't be read: No such file",
+            "channels.mail.ca_file names the file 'gone.pem', which can't be read: No such file",
             "channels.other.security may be none only to this machine",
             "channels.other.username is missing",
             "channels.other.sender is missing: the address that the mails come from",

@@ -20,8 +20,9 @@ def load_delivery(environ: Mapping[str, str], file: str | None = None) -> Delive
 
     Raises ConfigurationError that names every fault.
     """
-    path = file or environ.get(FILE_VARIABLE, "").strip()
-    if path:
+    path = environ.get(FILE_VARIABLE, "").strip() if file is None else file
+    # an option that names nothing is no wish for the variables
+    if path or file is not None:
         from worker.configuration.document import read_delivery
 
         return read_delivery(path, environ)

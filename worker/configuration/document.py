@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from worker.configuration.kinds import KINDS, read_channel
 from worker.configuration.references import UnreadableFileError, read_bounded
-from worker.configuration.routing import UNKNOWN, Routing, quiet_hours
+from worker.configuration.routing import ROUTES_MAX, UNKNOWN, Routing, quiet_hours
 from worker.configuration.syntax import BrokenSyntaxError, parse
 from worker.configuration.table import Source, Table, bare, meant, shown
 from worker.errors import ConfigurationError
@@ -61,7 +61,7 @@ def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySetting
     delivery = DeliverySettings(
         channels=channels,
         default=default,
-        rules=routing.rules(document.tables("routes"), default),
+        rules=routing.rules(document.tables("routes", ROUTES_MAX), default),
         fallback=routing.fallback(document.table("fallback")),
         quiet=quiet_hours(document.table("quiet_hours")),
         tell_available=messages is not None and messages.flag("available_again"),

@@ -55,6 +55,16 @@ def resolved(reference: Mapping[str, Any], environ: Mapping[str, str], folder: P
 
 def read_bounded(path: Path, max_bytes: int) -> str:
     """A regular file's text. Raises UnreadableFileError."""
+    data = bytes_of(path, max_bytes)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UnreadableFileError(f"is not UTF-8, in line {line}") from None
+
+
+def bytes_of(path: Path, max_bytes: int) -> bytes:
+    """A regular file's content. Raises UnreadableFileError."""
     try:
         # a pipe that nobody writes to would hold every tick up
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -67,8 +77,4 @@ def read_bounded(path: Path, max_bytes: int) -> str:
         raise UnreadableFileError(f"can't be read: {why}") from None
     if len(data) > max_bytes:
         raise UnreadableFileError(f"is larger than {max_bytes:,} bytes")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UnreadableFileError(f"is not UTF-8, in line {line}") from None
+    return data

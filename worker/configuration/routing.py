@@ -21,6 +21,8 @@ SEVERITIES: Final = ("warning", "downgrade", "protected", "exhausted", "availabl
 CONDITIONS: Final = ("tenant", "department", "environment", "severity")
 CHANNELS_EXAMPLE: Final = '["ops", "mail"]'
 UNKNOWN: Final = "unknown"  # the kind of a channel that could not be read
+ROUTES_MAX: Final = 10_000
+GUESSES_MAX: Final = 20
 TIME_LETTERS: Final = len("22:00")
 # Files of the zone data that are no zones of their own, or this machine's.
 _ODD_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
@@ -33,6 +35,10 @@ class Routing:
         self._channels = {channel.name: channel for channel in channels}
         mails = [channel.name for channel in channels if channel.kind == "email"]
         self._only_mail = mails[0] if len(mails) == 1 else None
+        # one that could not be read may be meant as one
+        self._mails = {one.name: None for one in channels if one.kind in {"email", UNKNOWN}}
+        self._guesses = 0
+        self._mute = {one.name for one in channels if not one.recipients}
 
     def default(self, table: Table | None, document: Table) -> RouteRule:
         """What goes nowhere else. Without the table: the one channel there is, or the console."""
@@ -48,7 +54,8 @@ class Routing:
     def rules(self, tables: Sequence[Table], default: RouteRule) -> tuple[RouteRule, ...]:
         """The routes in their order; each must be able to match something."""
         rules: list[RouteRule] = []
-        for table in tables:
+        taken = _Taken()
+        for place, table in enumerate(tables, start=1):
             conditions = {
                 name: table.texts(name, example='["one", "two"]', names=True) or ()
                 for name in CONDITIONS
@@ -64,17 +71,19 @@ class Routing:
                 owners=self._owners(table, default.owners),
             )
             table.finish()
-            if not table.is_faulty:
-                for place, earlier in enumerate(rules, start=1):
-                    if _covers(earlier, rule):
-                        table.fault(
-                            "channels",
-                            f"are never used: routes[{place}] stands before it and matches "
-                            "whatever this one would; change their order, or leave one out",
-                        )
-                        break
-            # what one with a fault would match is not known: it covers nothing
-            rules.append(RouteRule(tenants=("",)) if table.is_faulty else rule)
+            rules.append(rule)
+            if table.is_faulty:
+                # what one with a fault would match is not known: it takes nothing
+                continue
+            earlier = taken.by(rule)
+            if earlier is None:
+                taken.add(place, rule)
+            else:
+                table.fault(
+                    "channels",
+                    f"are never used: routes[{earlier}] stands before it and matches "
+                    "whatever this one would; change their order, or leave one out",
+                )
         return tuple(rules)
 
     def fallback(self, table: Table | None) -> tuple[str, ...]:
@@ -100,7 +109,7 @@ class Routing:
             if name != CONSOLE and name not in self._channels:
                 known = dict.fromkeys((*self._channels, CONSOLE))
                 table.fault(f"channels[{place}]", self._undefined(name, known))
-            elif name in self._channels and not self._channels[name].recipients:
+            elif name in self._mute:
                 table.fault(
                     f"channels[{place}]",
                     f"is {shown(name)}, which has no addresses: set its `to`, or name it under "
@@ -113,9 +122,6 @@ class Routing:
             return inherited
         if table.is_false("owners"):
             return None
-        mails = [
-            one for one, channel in self._channels.items() if channel.kind in {"email", UNKNOWN}
-        ]
         if not table.is_text("owners"):
             table.fault("owners", f"is {table.type_of('owners')}: name an e-mail channel, or false")
             return None
@@ -123,13 +129,16 @@ class Routing:
         if name is None:
             return None
         if name not in self._channels:
-            table.fault("owners", self._undefined(name, mails))
-        elif name not in mails:
+            table.fault("owners", self._undefined(name, self._mails))
+        elif name not in self._mails:
             table.fault("owners", f"is {shown(name)}, which is no e-mail channel")
         return name
 
     def _undefined(self, name: str, names: Iterable[str]) -> str:
-        return f"names {shown(name)}, a channel that isn't defined: {meant(name, names)}"
+        self._guesses += 1
+        # many wrong names among many channels would be compared for minutes
+        cure = meant(name, names) if self._guesses <= GUESSES_MAX else "define it, or mend the name"
+        return f"names {shown(name)}, a channel that isn't defined: {cure}"
 
 
 def quiet_hours(table: Table | None) -> QuietHours | None:
@@ -175,9 +184,34 @@ def _known(table: Table, key: str, words: Iterable[str], choices: Sequence[str])
             table.fault(key, f"is {shown(word)}, which there is not: {meant(word, choices)}")
 
 
-def _covers(earlier: RouteRule, later: RouteRule) -> bool:
-    """Whether whatever the later one matches has been taken by the earlier one."""
-    return all(
-        not wide or (narrow and set(narrow) <= set(wide))
-        for wide, narrow in zip(earlier.conditions.values(), later.conditions.values(), strict=True)
-    )
+class _Taken:
+    """What the routes so far match: sets of them, each an integer with a bit for its place."""
+
+    def __init__(self) -> None:
+        self._routes = 0
+        # of each condition: who names it at all, and who names a value
+        self._naming = dict.fromkeys(RouteRule().conditions, 0)
+        self._by_value: dict[tuple[str, str], int] = {}
+
+    def by(self, rule: RouteRule) -> int | None:
+        """The place of the first that takes whatever this one would match; None: none does."""
+        covering = self._routes
+        for name, values in rule.conditions.items():
+            # it must name every value that this one does, or none at all
+            named = self._naming[name] if values else 0
+            for value in values:
+                named &= self._by_value.get((name, value), 0)
+            covering &= named | ~self._naming[name]
+            if not covering:
+                return None
+        return (covering & -covering).bit_length() - 1
+
+    def add(self, place: int, rule: RouteRule) -> None:
+        """Count this one, too."""
+        bit = 1 << place
+        self._routes |= bit
+        for name, values in rule.conditions.items():
+            if values:
+                self._naming[name] |= bit
+            for value in values:
+                self._by_value[name, value] = self._by_value.get((name, value), 0) | bit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from worker.untrusted import visible
@@ -25,6 +26,10 @@ _CURES: Final = {
 }
 # Words of the parser that a value without quotes may lead to.
 _VALUE_WORDS: Final = ("Invalid value", "Expected newline")
+# What Python makes no number of; TOML lets _ stand between digits.
+_LONG_NUMBER: Final = re.compile(r"[=\[,]\s*[+-]?[0-9][0-9_]{4299,}")
+_DECLARED: Final = re.compile(r"Cannot declare \((.*)\) twice")
+_SHOWN_KEYS: Final = re.compile(r"[\w, '-]{1,150}")
 _ROUTES: Final = frozenset({"[routes]", "[[routes]]"})
 _STARTS: Final = "\"'{"  # of values that are no bare words
 _CURLY: Final = "\u201c\u201d\u201e\u2018\u2019\u300c\u300d\uff02"  # typographic, Chinese, wide
@@ -45,7 +50,9 @@ def parse(text: str) -> dict[str, Any]:
         place = place.removesuffix(")").replace("end of document", "the last line")
         fault = f"{place} {_fault(words, _line(text, place))}"
     except ValueError:
-        fault = "a number has more digits than any could need: find and shorten it"
+        long = _LONG_NUMBER.search(text)
+        place = f"line {text.count(chr(10), 0, long.end()) + 1} holds" if long else "there is"
+        fault = f"{place} a number of more digits than any needs: shorten it"
     except RecursionError:
         fault = "the brackets are too deep: no value here needs more than two"
     raise BrokenSyntaxError(fault)
@@ -66,6 +73,10 @@ def _fault(words: str, line: str) -> str:
     fault = _value_fault(line) if words.startswith(_VALUE_WORDS) else None
     if fault is not None:
         return fault
+    declared = _DECLARED.fullmatch(words)
+    if declared is not None and _SHOWN_KEYS.fullmatch(declared[1]) is None:
+        # it may be a secret on the wrong side of a =
+        words = "Cannot declare a table twice"
     cure = next((cure for begin, cure in _CURES.items() if words.startswith(begin)), None)
     return f"{visible(words)}{f': {cure}' if cure else ''}"
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from worker.configuration.references import BrokenReferenceError, resolved
+from worker.configuration.references import (
+    BrokenReferenceError,
+    UnreadableFileError,
+    bytes_of,
+    resolved,
+)
 from worker.untrusted import visible
 
 if TYPE_CHECKING:
@@ -19,6 +24,9 @@ if TYPE_CHECKING:
 TEXT_MAX_LETTERS: Final = 1_000
 SHOWN_LETTERS: Final = 60
 PART_LETTERS: Final = 2  # of a word, to be taken for it
+KEY_MAX_LETTERS: Final = 40
+CHOICES_SHOWN: Final = 20
+PATH_MAX_BYTES: Final = 1_048_576
 REFERENCE: Final = 'one such as { env = "NAME" } or { file = "/run/secrets/name" }'
 KEEP_OUT: Final = f"a secret is kept out of the file, name where it is kept, {REFERENCE}"
 # What the README's recipes have where a value of one's own belongs.
@@ -55,10 +63,13 @@ class Table:
         raw: Mapping[str, Any],
         source: Source,
         name_of: Callable[[str], str],
+        place: str = "",
     ) -> None:
+        """`place` is where it stands, in words for a key that isn't shown; empty: at the top."""
         self._raw = raw
         self._source = source
         self._name_of = name_of
+        self._place = place
         self._known: dict[str, None] = {}
         self._missing: dict[str, str] = {}
         self._faults = 0
@@ -162,7 +173,7 @@ class Table:
             cure = f"such as {example}" if needed else "or leave it out"
             self.fault(key, f"is an empty list: name at least one, {cure}")
             return None
-        found: list[str] = []
+        found: dict[str, None] = {}
         for place, one in enumerate(value, start=1):
             text = self._text(f"{key}[{place}]", one, None, any_letters=names)
             if text is not None and text in found:
@@ -170,7 +181,7 @@ class Table:
             elif text is not None and not names and is_placeholder(text):
                 self.fault(f"{key}[{place}]", _PLACEHOLDER_FAULT)
             elif text is not None:
-                found.append(text)
+                found[text] = None
         return tuple(found) if len(found) == len(value) else None
 
     def secret(self, key: str, *, needed: bool = False, literal: bool = False) -> str | None:
@@ -213,11 +224,11 @@ class Table:
             return None
         path = self._source.folder / value
         try:
-            with path.open("rb"):
-                return str(path)
-        except OSError as error:
-            self.fault(key, f"names a file that can't be read: {error.strerror}")
-        return None
+            bytes_of(path, PATH_MAX_BYTES)
+        except UnreadableFileError as error:
+            self.fault(key, f"names the file {shown(value)}, which {error}")
+            return None
+        return str(path)
 
     def table(self, key: str) -> Table | None:
         """A table inside this one."""
@@ -227,23 +238,26 @@ class Table:
         if not isinstance(value, dict):
             self.fault(key, f"is {type_of(value)}: a table is needed, [{self._name_of(key)}]")
             return None
-        return Table(value, self._source, lambda inner: f"{self._name_of(key)}.{bare(inner)}")
+        name = self._name_of(key)
+        return Table(value, self._source, lambda inner: f"{name}.{bare(inner)}", name)
 
-    def tables(self, key: str) -> list[Table]:
-        """The tables of a list of tables, counted from 1."""
+    def tables(self, key: str, most: int) -> list[Table]:
+        """The tables of a list of at most so many tables, counted from 1."""
         value = self._value(key, None)
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             self.fault(key, f"is {type_of(value)}: write each as [[{self._name_of(key)}]]")
             return []
+        if len(value) > most:
+            self.fault(key, f"are {len(value):,}: at most {most:,}, put some together in lists")
+            return []
 
-        def name_of(place: int) -> Callable[[str], str]:
-            return lambda inner: f"{self._name_of(key)}[{place}].{bare(inner)}"
+        def table(name: str, one: Mapping[str, Any]) -> Table:
+            return Table(one, self._source, lambda inner: f"{name}.{bare(inner)}", name)
 
-        return [
-            Table(one, self._source, name_of(place)) for place, one in enumerate(value, start=1)
-        ]
+        name = self._name_of(key)
+        return [table(f"{name}[{place}]", one) for place, one in enumerate(value, start=1)]
 
     def names(self) -> list[str]:
         """Every key that is there, in the file's order; all count as known."""
@@ -255,9 +269,17 @@ class Table:
         for key in self._raw:
             if key in self._known:
                 continue
-            self.fault(key, f"is not known here: {meant(key, self._known)}")
+            begun = key[:SHOWN_LETTERS]
+            cure = meant(begun, self._known)
+            if _is_key(key):
+                self.fault(key, f"is not known here: {cure}")
+            else:
+                # it may be a secret on the wrong side of a =
+                self._faults += 1
+                where = f" of {self._place}" if self._place else ""
+                self._source.faults.append(f"a key{where} is not known here: {cure}")
             # one mistake, one fault: what it was meant to be is not missing
-            for near in nearest(key, self._missing)[:1]:
+            for near in nearest(begun, self._missing)[:1]:
                 self._source.faults.remove(self._missing.pop(near))
 
     def _value(self, key: str, needed: str | None) -> Any:  # noqa: ANN401  whatever the file holds
@@ -299,12 +321,21 @@ def shown(text: str) -> str:
 
 def bare(key: str) -> str:
     """A key as TOML would write it, safe on one line."""
-    plain = key.isascii() and key.replace("-", "x").replace("_", "x").isalnum()
     # a place in a list is ours
     name, bracket, _ = key.partition("[")
-    if plain or (bracket and key.endswith("]") and name.isidentifier()):
+    if _is_plain(key) or (bracket and key.endswith("]") and name.isidentifier()):
         return key
     return f'"{visible(key[:SHOWN_LETTERS])}"'
+
+
+def _is_plain(key: str) -> bool:
+    """Whether TOML takes it without quotes."""
+    return key.isascii() and key.replace("-", "x").replace("_", "x").isalnum()
+
+
+def _is_key(text: str) -> bool:
+    """Whether it looks like a key that somebody meant, and may be shown."""
+    return _is_plain(text) and len(text) <= KEY_MAX_LETTERS
 
 
 def is_placeholder(value: str, *, opaque: bool = False) -> bool:
@@ -332,4 +363,7 @@ def meant(wrong: str, right: Iterable[str]) -> str:
     near = nearest(wrong, words)
     if near:
         return f"did you mean {' or '.join(map(visible, near))}?"
-    return f"choose one of {', '.join(map(visible, words))}" if words else "leave it out"
+    if not words:
+        return "leave it out"
+    more = ", …" if len(words) > CHOICES_SHOWN else ""
+    return f"choose one of {', '.join(map(visible, words[:CHOICES_SHOWN]))}{more}"

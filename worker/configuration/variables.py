@@ -45,6 +45,7 @@ _OF_TESTS: Final = frozenset(
     {"TEST_PG", "LONG", "EXAMPLES", "SEED", "BATCHES", "CASE_07", "CRASH_RUNS", "CRASH_SEED"}
     | {"MONTH", "MONTHS", "MUTANTS"}
 )
+NUMBER_MAX_LETTERS: Final = 20  # Python refuses what has thousands
 NAME_NEARNESS: Final = 0.7  # difflib's, without the prefix
 
 
@@ -159,5 +160,9 @@ def _split(raw: dict[str, Any], table: Table) -> None:
             del raw["command"]
     if "to" in raw:
         raw["to"] = [one.strip() for one in raw["to"].split(",") if one.strip()]
-    if raw.get("port", "").isdecimal():
-        raw["port"] = int(raw["port"])
+    port = raw.get("port", "")
+    if len(port) > NUMBER_MAX_LETTERS:
+        table.fault("port", f"is longer than {NUMBER_MAX_LETTERS} letters: a number is needed")
+        del raw["port"]
+    elif port.isdecimal():
+        raw["port"] = int(port)
