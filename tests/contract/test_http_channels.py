@@ -63,8 +63,20 @@ async def test_a_redirect_is_not_followed(http_side: HttpSide) -> None:
     server.more_headers = f"Location: {server.url}\r\n"
     server.answers = [(307, {}), server.answers[0]]
     answer = await http_side.notifier.send(message(), 10)
-    assert not answer.delivered
+    assert (answer.delivered, answer.retryable, answer.cause) == (False, False, "rejected")
+    assert answer.detail == "HTTP 307: the address redirects, which is not followed"
+    assert answer.cure.startswith("give the final address as the channel's `")
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("host", ["xn--", "\u2603.example"])
+async def test_a_host_that_no_request_can_be_made_to(renderer: Renderer, host: str) -> None:
+    """The file's check refuses such a one; nothing is repeated for it where it was passed by."""
+    hook = WebhookNotifier(renderer, f"https://{host}/")
+    answer = await hook.send(message(), 10)
+    await hook.close()
+    assert (answer.retryable, answer.cause) == (False, FailureCause.REJECTED)
+    assert answer.detail == "no request can be made for this address"
 
 
 async def test_packed_answers_are_not_asked_for(http_side: HttpSide) -> None:

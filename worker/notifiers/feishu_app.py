@@ -176,7 +176,7 @@ def read_token(answer: Answer) -> tuple[str, timedelta]:
     """The token and how long it is good for; raises SendFailedError where there is none."""
     value = answer.json_object()
     if answer.status != OK or read_code(value) != 0:
-        raise failure(answer, TOKEN_CODES)
+        raise failure(answer, TOKEN_CODES, "base_url")
     token, expire = value.get("tenant_access_token"), value.get("expire")
     if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
         raise SendFailedError(FailureCause.UNKNOWN_ANSWER, "code 0 without a token")
@@ -189,7 +189,7 @@ def judge_answer(answer: Answer) -> None:
     """Return when Feishu confirmed the message, else raise SendFailedError with the cause."""
     value = answer.json_object()
     if answer.status != OK or read_code(value) != 0:
-        raise failure(answer, APP_CODES)
+        raise failure(answer, APP_CODES, "base_url")
     data: Any = value.get("data")
     if not (isinstance(data, dict) and isinstance(data.get("message_id"), str)):
         raise SendFailedError(FailureCause.UNKNOWN_ANSWER, "code 0 without a message's id")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from worker.models import FailureCause
 from worker.notifiers.base import SendFailedError
-from worker.notifiers.http import SERVER_ERRORS, TOO_MANY
+from worker.notifiers.http import REDIRECTS, SERVER_ERRORS, TOO_MANY, redirected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,13 +103,17 @@ def read_code(answer: dict[str, Any]) -> int | None:
     return None
 
 
-def failure(answer: Answer, codes: Mapping[int, tuple[FailureCause, str]]) -> SendFailedError:
+def failure(
+    answer: Answer, codes: Mapping[int, tuple[FailureCause, str]], setting: str = "url"
+) -> SendFailedError:
     """The error for an answer that confirms nothing: its cause, and what it means in words.
 
-    Of what the service wrote only numbers are kept.
+    Of what the service wrote only numbers are kept. `setting` is where the address was set.
     """
     value = answer.json_object()
     code = read_code(value)
+    if code is None and answer.status in REDIRECTS:
+        return redirected(answer.status, setting)
     if code is None:
         cause, words = FailureCause.UNKNOWN_ANSWER, ""
         detail = f"HTTP {answer.status} without a code"

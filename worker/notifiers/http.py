@@ -27,6 +27,7 @@ ANSWER_MAX_BYTES: Final = 65_536
 # Below the limit for the whole send, so that a host that doesn't answer is known for one.
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 OK: Final = 200
+REDIRECTS: Final = range(300, 400)
 TOO_MANY: Final = 429
 SERVER_ERRORS: Final = 500
 PROXY_VARIABLES: Final = "HTTPS_PROXY or ALL_PROXY"
@@ -47,6 +48,15 @@ class Answer(NamedTuple):
         except (ValueError, RecursionError):  # no JSON, or brackets without end
             return {}
         return value if isinstance(value, dict) else {}
+
+
+def redirected(status: int, setting: str = "url") -> SendFailedError:
+    """The error for an answer that points elsewhere: it will at each attempt."""
+    return SendFailedError(
+        FailureCause.REJECTED,
+        f"HTTP {status}: the address redirects, which is not followed",
+        f"give the final address as the channel's `{setting}`",
+    )
 
 
 class HttpClient:
@@ -77,8 +87,14 @@ class HttpClient:
             raise SendFailedError(FailureCause.UNREACHABLE, *_why_unreachable(error)) from None
         except httpx.TimeoutException:
             raise SendFailedError(FailureCause.TIMEOUT, "the service did not answer") from None
-        except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL):
-            # Nothing was sent, and the next attempt would be the same.
+        except (
+            httpx.UnsupportedProtocol,
+            httpx.LocalProtocolError,
+            httpx.InvalidURL,
+            UnicodeError,
+        ):
+            # Nothing was sent, and the next attempt would be the same. A UnicodeError is a
+            # host's name that can't be coded.
             raise SendFailedError(
                 FailureCause.REJECTED,
                 "no request can be made for this address",

@@ -18,7 +18,7 @@ from worker.clock import utc_now
 from worker.errors import ConfigurationError
 from worker.models import FailureCause
 from worker.notifiers.base import BaseNotifier, SendFailedError
-from worker.notifiers.http import SERVER_ERRORS, HttpClient, check_url
+from worker.notifiers.http import REDIRECTS, SERVER_ERRORS, HttpClient, check_url, redirected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,6 @@ SECRET_PREFIX: Final = "whsec_"  # noqa: S105  the specification's, no secret
 # The specification's bounds of a key.
 _KEY_BYTES: Final = range(24, 65)
 _DELIVERED: Final = range(200, 300)
-_REDIRECTS: Final = range(300, 400)
 _CAUSES: Final = {
     401: (FailureCause.LOGIN_REFUSED, "the receiver does not take the signature or the login"),
     403: (FailureCause.LOGIN_REFUSED, "the receiver forbids it, by the signature or who sends"),
@@ -146,12 +145,10 @@ def judge_status(status: int) -> None:
     """Return for 2xx, else raise SendFailedError with the cause."""
     if status in _DELIVERED:
         return
-    cure = ""
-    if status in _REDIRECTS:
-        cause, words = FailureCause.REJECTED, "the address redirects, which is not followed"
-        cure = "give the final address as the channel's `url`"
-    elif status >= SERVER_ERRORS:
+    if status in REDIRECTS:
+        raise redirected(status)
+    if status >= SERVER_ERRORS:
         cause, words = FailureCause.SERVER_ERROR, "an error of the receiver's own"
     else:
         cause, words = _CAUSES.get(status, (FailureCause.REJECTED, "the receiver refuses it"))
-    raise SendFailedError(cause, f"HTTP {status}: {words}", cure)
+    raise SendFailedError(cause, f"HTTP {status}: {words}")
