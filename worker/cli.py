@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from worker import __version__
 from worker.commands import COMMANDS
-from worker.errors import OutputError, QuotaWorkerError
+from worker.errors import OutputError, QuotaWorkerError, UsageError
 from worker.telemetry import remark
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 PROGRAM = "quota-worker"
 CONFIG_OPTION = "--config"
+# Arguments that name files, which may be of any bytes.
+FILES = frozenset({"config", "facts"})
 
 
 class _Help(argparse.HelpFormatter):
@@ -249,6 +251,7 @@ def _call(args: argparse.Namespace) -> int:
 
     from worker.bootstrap import build_deps, flush_answers
 
+    _check_texts(args)
     if not args.debug:
         _hush_libraries()
 
@@ -267,6 +270,27 @@ def _call(args: argparse.Namespace) -> int:
             return code
 
     return asyncio.run(call())
+
+
+def _check_texts(args: argparse.Namespace) -> None:
+    """Raises UsageError for what the shell may hand over and no command can use."""
+    if args.config is not None and not args.config.strip():
+        # an unset variable of the shell, and not the wish for no file
+        raise UsageError(f"{CONFIG_OPTION} needs a file's name, and got an empty one")
+    for name, value in vars(args).items():
+        for text in value if isinstance(value, list) else [value]:
+            if name not in FILES and isinstance(text, str) and not _is_text(text):
+                shown = ascii(text[:DEFAULT_COLUMNS])
+                raise UsageError(f"{shown} is no UTF-8: call it from a terminal that writes UTF-8")
+
+
+def _is_text(text: str) -> bool:
+    """Whether its bytes were UTF-8; Python keeps others as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _hush_libraries() -> None:
@@ -290,7 +314,7 @@ def _report(error: Exception) -> int:
     if ours is None:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         ours = QuotaWorkerError(f"internal error: {text} (run again with --debug)")
-    remark(f"{PROGRAM}: {redact(str(ours))}")
+    remark(f"{PROGRAM}: {redact(str(ours)) if ours.redacted else ours}")
     return ours.exit_code
 
 

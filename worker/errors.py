@@ -1,8 +1,9 @@
 """The one error tree. A class's docstring is its message where none is given.
 
 Each class says with which code the program ends (`exit_code`: 1 a job failed,
-2 wrong usage or configuration) and whether the same call may pass when it is
-made again (`retryable`). Messages are one line: what is wrong, what to do.
+2 wrong usage or configuration), whether the same call may pass when it is
+made again (`retryable`), and whether what looks like a secret in its message
+is hidden (`redacted`). Messages are one line: what is wrong, what to do.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ class QuotaWorkerError(Exception):
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
+    redacted: ClassVar[bool] = True
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or self.default_message())
@@ -33,6 +35,13 @@ class UsageError(QuotaWorkerError):
     """The command line is wrong: see quota-worker --help."""
 
     exit_code = 2
+
+
+class UnknownNameError(UsageError):
+    """Nobody has that name: quota-worker status --top 0 shows all."""
+
+    # the names it suggests may look like addresses, and are to be copied whole
+    redacted = False
 
 
 class ConfigurationError(QuotaWorkerError):

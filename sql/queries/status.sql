@@ -146,3 +146,12 @@ SELECT n.name
        AND (left(lower(n.name), 2) = left(lower($1), 2) OR right(lower(n.name), 2) = right(lower($1), 2))
  ORDER BY abs(length(n.name) - length($1)), n.name
  LIMIT 5000;
+
+-- name: names_like
+-- At most 50 names that fit $1, a regular expression of what an alert may have shown in another form.
+SELECT n.name
+  FROM (SELECT l.tenant_id AS name FROM tenant_limits l
+        UNION SELECT d.department_id FROM v_department_status d) AS n
+ WHERE n.name ~ $1::text
+ ORDER BY n.name
+ LIMIT 50;

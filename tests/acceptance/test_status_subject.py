@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -12,12 +13,16 @@ import pytest
 from acceptance.program import quota_worker
 from worker.assets import Assets
 from worker.postgres.queries import load_queries
+from worker.untrusted import for_card_title, for_chat_text, visible
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import asyncpg
 
     Connection = asyncpg.Connection[asyncpg.Record]
 
+FORMS = (for_chat_text, for_card_title, visible)
 RESERVE = "SELECT quota_reserve('same', $1, 100, 50, 2000000, p_model => 'large', p_app => 'web', p_api_key => 'k1'"
 HOUR = (
     "SELECT app, api_key, coalesce(model, requested_model) AS model, count(*) AS requests,"
@@ -141,6 +146,82 @@ async def test_the_command_that_an_alert_names_works(dsn: str, conn: Connection)
         assert done.code == 0, done.err
         shown += [row["subject"] for row in json.loads(done.out)["rows"]]
     assert sorted(shown) == sorted(names)
+
+
+async def test_the_command_that_a_chat_shows_works(
+    dsn: str, conn: Connection, tmp_path: Path
+) -> None:
+    """Names are made harmless there; the command is pasted into a shell as it stands."""
+    names = [
+        "<b>",
+        "@all's",
+        "a\u200bb",
+        "[x](http://e/)?y",
+        "\u202etxt",
+        " <lead ",
+        "-@(.*",
+        "\U000e0041x",
+    ]
+    await conn.executemany(
+        "INSERT INTO tenant_limits (tenant_id, daily_completions) VALUES ($1, 1)",
+        [(name,) for name in names],
+    )
+    await conn.executemany("SELECT quota_reserve($1, 'r', 1, 1, 1)", [(name,) for name in names])
+    log = tmp_path / "log"
+    chat = {
+        "QUOTA_WORKER_IMBOT_GROUP": "ops",
+        "QUOTA_WORKER_IMBOT_COMMAND": f'sh -c \'printf "%s\\n" "$@" >> {log}\' imbot',
+    }
+    assert (await quota_worker(dsn, "tick", **chat)).code == 0
+    commands = re.findall(r"next: quota-worker (status .*)$", log.read_text(), re.MULTILINE)
+    assert len(commands) == len(names)
+    cards = [f"status {form(shlex.quote(name))}" for form in FORMS for name in ("<b>", "\u202etxt")]
+    shown = []
+    assert not re.search("[<@\u200b\u202e]", "".join(commands))
+    for command in commands + cards:
+        words = shlex.split(command)
+        done = await quota_worker(dsn, words[0], "--json", *words[1:])
+        assert done.code == 0, (command, done.err)
+        shown += [row["subject"] for row in json.loads(done.out)["rows"]]
+    assert sorted(shown[: len(names)]) == sorted(names)
+    assert shown[len(names) :] == ["<b>", "\u202etxt"] * len(FORMS)
+
+
+async def test_a_form_that_several_names_have_lists_them(dsn: str, conn: Connection) -> None:
+    names = [
+        "<\uff20",
+        "\uff1c@",
+        "<\uff20\u200b",
+        "\uff1c@\u200b",
+        "\uff1cb",
+        "<b",
+        "[x](http://e)/abc",
+    ]
+    await conn.executemany(
+        "INSERT INTO tenant_limits (tenant_id) VALUES ($1)", [(name,) for name in names]
+    )
+    done = await quota_worker(dsn, "status", "\uff1c\uff20")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "quota-worker: 2 names are shown so, choose one of '<\uff20', '\uff1c@'\n"
+    done = await quota_worker(dsn, "status", "\uff1c\uff20\\u200b")
+    (line,) = done.err.splitlines()
+    assert line.endswith("choose one of $'<\uff20\\U0000200b', $'\uff1c@\\U0000200b'")
+    # what the shell makes of each is a name
+    for word in re.findall(r"\$'[^']*'", line):
+        bash = await asyncio.create_subprocess_exec(
+            *("bash", "-c", f"printf %s {word}"),
+            stdout=asyncio.subprocess.PIPE,
+            env={"LC_ALL": "C.UTF-8"},
+        )
+        out, _ = await bash.communicate()
+        assert out.decode() in names
+    # a name is taken as it is before it is taken for another's form
+    done = await quota_worker(dsn, "status", "\uff1cb", "--json")
+    assert [row["subject"] for row in json.loads(done.out)["rows"]] == ["\uff1cb"]
+    done = await quota_worker(dsn, "status", "[x](http://e)/abd")
+    assert done.err.endswith("did you mean [x](http://e)/abc?\n")
+    done = await quota_worker(dsn, "status", "postgresql://ann:s3cr3t@db/x")
+    assert (done.code, "s3cr3t" in done.err) == (2, False)
 
 
 @pytest.mark.parametrize(("kind", "subject"), [("tenant", "t7"), ("department", "d")])

@@ -48,6 +48,33 @@ def test_wrong_usage_is_one_line_and_2(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        ("status --config=", "--config needs a file's name"),
+        ("--config= channel list", "--config needs a file's name"),
+        ("status a\udcffb", "'a\\udcffb' is no UTF-8"),
+        ("alerts --subject \udcff", "is no UTF-8"),
+        ("alerts ack 1 --note \udcff", "is no UTF-8"),
+        ("alerts ack 1 --by \udcff", "is no UTF-8"),
+        ("settings set zone \udcff", "is no UTF-8"),
+        ("tick --as-of 9999-12-31T23:59:59-14:00", "is out of range: the years 2000 to 2199"),
+        ("run deliver --as-of 0001-01-01T00:00:00+14:00", "is out of range"),
+        ("alerts --since 9999-12-31T23:59:59-14:00", "is out of range"),
+        ("alerts --since 0001-01-01", "is out of range"),
+        (f"alerts {'9' * 5000}", "is no message's id"),
+        ("status --top 99999999999", "--top needs a number of rows"),
+    ],
+)
+def test_what_no_command_can_use_is_one_line_and_2(
+    words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(words.split(" ")) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert len(line) < 200
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
         ("stats", "stats is not known: did you mean status?"),
         ("--confg x.toml channel list", "--confg is not known: did you mean --config?"),
         ("channel test ops --confg=x.toml", "--confg is not known: did you mean --config?"),

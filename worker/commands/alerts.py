@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 2_147_483_647
 MAX_IDS: Final = 1_000
+YEARS: Final = range(2000, 2200)
 MAX_TEXT: Final = 500
 ACTIONS: Final = ("retry", "ack")
 STATES: Final = ("pending", "sending", "sent", "dead", "superseded", "stale")
 _ID_MAX: Final = 2**63 - 1
+_NUMBER: Final = re.compile(r"\d{1,19}", re.ASCII)
 _SPAN: Final = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _SPAN_MINUTES: Final = {"m": 1, "h": 60, "d": 24 * 60, "w": 7 * 24 * 60}
 # {when}: as of Words.next_tick
@@ -248,7 +250,7 @@ def _ids(words: Sequence[str], action: str | None) -> list[int]:
         raise UsageError(f"{action} needs the ids of messages: quota-worker alerts lists them")
     ids: dict[int, None] = {}
     for word in words:
-        if not (word.isascii() and word.isdigit() and 0 < int(word) <= _ID_MAX):
+        if not (_NUMBER.fullmatch(word) and 0 < int(word) <= _ID_MAX):
             raise UsageError(f"{_shown(word)} is no message's id: {_meant(word, action)}")
         ids[int(word)] = None
     if len(ids) > MAX_IDS:
@@ -276,11 +278,15 @@ def _moment(text: str) -> datetime:
     try:
         if span is not None:
             return utc_now() - timedelta(minutes=int(span[1]) * _SPAN_MINUTES[span[2]])
-        return datetime.fromisoformat(text)
+        at = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise UsageError(
             f"--since {_shown(text)} is no time: write 90m, 2h, 3d, 2026-11-30 or 2026-11-30T18:00"
         ) from None
+    # an offset or a zone would carry the first and the last years over the calendar's ends
+    if at.year not in YEARS:
+        raise UsageError(f"--since {_shown(text)} is out of range: the years 2000 to 2199")
+    return at
 
 
 def _given(args: argparse.Namespace, name: str) -> bool:

@@ -126,14 +126,17 @@ def option_time(text: str | None, option: str) -> datetime | None:
     """The option's time; one without an offset is UTC. Raises UsageError."""
     if text is None:
         return None
-    from worker.replay_trace import parse_time
+    from worker.replay_trace import END_OF_TIME, FIRST_TIME, parse_time
 
     try:
-        return parse_time(text)
+        at = parse_time(text)
     except ValueError as error:
         raise UsageError(
             f"{option} {text!r} is no time: one such as 2026-11-30T10:05:00Z is needed"
         ) from error
+    if not FIRST_TIME <= at < END_OF_TIME:
+        raise UsageError(f"{option} {text!r} is out of range: the years 2000 to 2199")
+    return at
 
 
 def as_document(report: TickReport) -> dict[str, object]:

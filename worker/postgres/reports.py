@@ -56,6 +56,12 @@ class PostgresReports:
             rows = await self._pool.fetch(self._queries["similar_names"], name)
         return [row["name"] for row in rows]
 
+    async def names_like(self, pattern: str) -> list[str]:
+        """Tenants and departments whose names fit a regular expression, at most 50."""
+        with translated():
+            rows = await self._pool.fetch(self._queries["names_like"], pattern)
+        return [row["name"] for row in rows]
+
     async def _detail(self, row: asyncpg.Record, at: datetime) -> SubjectDetail:
         key = (row["kind"], row["subject"], row["environment"], at)
         with translated():
