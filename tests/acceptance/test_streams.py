@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -129,15 +130,14 @@ async def test_a_log_that_can_t_be_written_keeps_no_alert_back(
 
 async def test_a_tick_that_hangs_is_cut_off() -> None:
     """A database that takes connections and never answers."""
-    silent = await asyncio.start_server(lambda _r, _w: asyncio.sleep(60), "127.0.0.1", 0)
-    port = silent.sockets[0].getsockname()[1]
     short = "import sys; from worker import cli; cli.CUT_OFF_SECONDS = 2; cli.main()"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", short, "tick"),
-        stderr=asyncio.subprocess.PIPE,
-        env=environment(f"postgresql://127.0.0.1:{port}/none"),
-    )
-    _, errors = await asyncio.wait_for(process.communicate(), UNTIL_SECONDS)
+    # the system itself takes them
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", short, "tick"),
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(f"postgresql://127.0.0.1:{silent.getsockname()[1]}/none"),
+        )
+        _, errors = await asyncio.wait_for(process.communicate(), UNTIL_SECONDS)
     assert process.returncode == 1
     assert errors == b"quota-worker: cut off after 2 s: something hangs, see README\n"
-    silent.close()
