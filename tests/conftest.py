@@ -20,6 +20,7 @@ import shutil
 import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
 
 TEMPLATE = "quota_template"
+# mkdtemp makes folders of our own in them
+DISK, MEMORY = "/tmp", "/dev/shm"  # noqa: S108
+MEMORY_BYTES = 4 * 2**30
 SUPPORTED_MAJORS = range(15, 19)
 
 
@@ -75,11 +79,19 @@ def chosen_binaries() -> Binaries:
     return found
 
 
-def make_server_home() -> Path:
+def make_server_home(folder: str = DISK) -> Path:
     """A folder that the server's user may enter, unlike pytest's tmp_path."""
-    home = Path(tempfile.mkdtemp(prefix="qw-test-", dir="/tmp"))
+    home = Path(tempfile.mkdtemp(prefix="qw-test-", dir=folder))
     home.chmod(0o711)
     return home
+
+
+def fastest_folder() -> str:
+    """Memory where there is plenty: a clone's 560 files take a tenth of the time there."""
+    with suppress(OSError):
+        if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES and os.access(MEMORY, os.W_OK):
+            return MEMORY
+    return DISK
 
 
 @pytest.fixture
@@ -92,7 +104,7 @@ def server_home() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[EmbeddedServer]:
-    home = make_server_home()
+    home = make_server_home(fastest_folder())
     server = EmbeddedServer(
         home / "pg",
         binaries=chosen_binaries(),
@@ -138,7 +150,7 @@ async def new_database(
     async def make(*, migrated: bool = False) -> str:
         name = f"t_{uuid.uuid4().hex}"
         source = TEMPLATE if migrated else "template0"
-        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {source}")
+        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {source} STRATEGY file_copy")
         names.append(name)
         return pg_server.dsn_of(name)
 

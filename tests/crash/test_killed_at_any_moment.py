@@ -90,7 +90,7 @@ class Laboratory:
         name = f"t_{uuid.uuid4().hex}"
         admin = await asyncpg.connect(self._server.dsn_of("postgres"), statement_cache_size=0)
         try:
-            await admin.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            await admin.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
             yield self._server.dsn_of(name)
         finally:
             await admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
