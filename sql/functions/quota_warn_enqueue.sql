@@ -30,23 +30,31 @@ BEGIN
     ON CONFLICT ON CONSTRAINT quota_outbox_dedupe DO NOTHING;
     GET DIAGNOSTICS v_written = ROW_COUNT;
 
-    WITH beaten AS MATERIALIZED (
-        SELECT o.outbox_id, n.message_key
+    WITH waiting AS MATERIALIZED (
+        SELECT o.outbox_id, o.message_key AS waiting_key, n.message_key
           FROM quota_outbox n
-          JOIN quota_outbox o ON o.subject = n.subject AND o.subject_kind = n.subject_kind
-               AND o.environment = n.environment AND o.channel = n.channel
-               AND o.recipient IS NOT DISTINCT FROM n.recipient
-               AND o.state = 'pending' AND o.message_key <> n.message_key AND o.fallback_of IS NULL
+         -- by the subject, whatever the statistics of a table that has just grown say
+         CROSS JOIN LATERAL (
+            SELECT o.outbox_id, o.message_key FROM quota_outbox o
+             WHERE o.subject = n.subject AND o.subject_kind = n.subject_kind AND o.environment = n.environment
+               AND o.channel = n.channel AND o.recipient IS NOT DISTINCT FROM n.recipient
+               AND o.state = 'pending' AND o.fallback_of IS NULL AND o.message_key <> n.message_key
+            OFFSET 0) o
          WHERE n.message_key = ANY (p_message_keys) AND n.state = 'pending'
-           AND EXISTS (SELECT FROM quota_warn_log w WHERE w.message_key = o.message_key AND w.state IN ('told', 'past'))
+    ), beaten AS MATERIALIZED (
+        SELECT o.outbox_id, w.message_key
+          FROM waiting w
+          JOIN quota_outbox o ON o.outbox_id = w.outbox_id
+         WHERE EXISTS (SELECT FROM quota_warn_log t
+                        WHERE t.message_key = w.waiting_key AND t.state IN ('told', 'past'))
            AND NOT EXISTS (
-               SELECT FROM quota_warn_log w
-                WHERE w.message_key = o.message_key AND w.state IN ('told', 'past')
+               SELECT FROM quota_warn_log t
+                WHERE t.message_key = w.waiting_key AND t.state IN ('told', 'past')
                   AND NOT EXISTS (
                       SELECT FROM quota_warn_log h
-                       WHERE h.message_key = n.message_key AND h.state IN ('told', 'past')
-                         AND h.dimension = w.dimension AND h.period_kind = w.period_kind
-                         AND h.period_start = w.period_start AND h.threshold > w.threshold))
+                       WHERE h.message_key = w.message_key AND h.state IN ('told', 'past')
+                         AND h.dimension = t.dimension AND h.period_kind = t.period_kind
+                         AND h.period_start = t.period_start AND h.threshold > t.threshold))
          ORDER BY o.outbox_id
            FOR UPDATE OF o
     )
