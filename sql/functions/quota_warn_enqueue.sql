@@ -35,12 +35,12 @@ BEGIN
           FROM quota_outbox n
          -- by the subject, whatever the statistics of a table that has just grown say
          CROSS JOIN LATERAL (
-            SELECT o.outbox_id, o.message_key FROM quota_outbox o
+            SELECT o.outbox_id, o.message_key, o.channel, o.recipient FROM quota_outbox o
              WHERE o.subject = n.subject AND o.subject_kind = n.subject_kind AND o.environment = n.environment
-               AND o.channel = n.channel AND o.recipient IS NOT DISTINCT FROM n.recipient
                AND o.state = 'pending' AND o.fallback_of IS NULL AND o.message_key <> n.message_key
             OFFSET 0) o
          WHERE n.message_key = ANY (p_message_keys) AND n.state = 'pending'
+           AND o.channel = n.channel AND o.recipient IS NOT DISTINCT FROM n.recipient
     ), beaten AS MATERIALIZED (
         SELECT o.outbox_id, w.message_key
           FROM waiting w

@@ -45,7 +45,7 @@ CREATE INDEX quota_outbox_due ON quota_outbox (channel, urgency, created_at, out
 CREATE INDEX quota_outbox_for_digest ON quota_outbox (channel, created_at) WHERE state = 'stale' AND digest_only;
 CREATE INDEX quota_outbox_told_until ON quota_outbox (told_until) WHERE state = 'pending' AND attempts = 0;
 -- What a higher threshold may supersede.
-CREATE INDEX quota_outbox_waiting ON quota_outbox (subject, channel) WHERE state = 'pending';
+CREATE INDEX quota_outbox_waiting ON quota_outbox (subject) WHERE state = 'pending';
 CREATE INDEX quota_outbox_request ON quota_outbox (request_key) WHERE state IN ('pending', 'sending');
 CREATE INDEX quota_outbox_subject ON quota_outbox (subject, created_at);
 -- The history, newest first.
