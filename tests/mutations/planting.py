@@ -17,6 +17,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from acceptance.warnings_world import World
+
 from sql import clones
 from sql.calls import Calls, open_connection
 
@@ -29,7 +31,7 @@ UNPARSABLE = "42"  # the SQLSTATE class of syntax errors and unknown names
 
 @dataclass(frozen=True)
 class Killer:
-    """One test function of tests/sql, and the values of its parameters."""
+    """One test function, of tests/sql where no folder is named, and its parameters' values."""
 
     module: str
     test: str
@@ -96,7 +98,8 @@ async def plant(dsn: str, planted: Planted) -> None:
 
 async def run_killer(dsn: str, killer: Killer) -> None:
     """Calls the test function with the fixtures that it asks for."""
-    test = getattr(importlib.import_module(f"sql.{killer.module}"), killer.test)
+    module = killer.module if "." in killer.module else f"sql.{killer.module}"
+    test = getattr(importlib.import_module(module), killer.test)
     opened: list[asyncpg.Connection[Any]] = []
 
     async def connect(**settings: Any) -> asyncpg.Connection[Any]:
@@ -107,6 +110,10 @@ async def run_killer(dsn: str, killer: Killer) -> None:
     fixtures: dict[str, Any] = {}
     if "calls" in asked:
         fixtures["calls"] = Calls(await connect())
+    if "conn" in asked:
+        fixtures["conn"] = await connect()
+    if "world" in asked:
+        fixtures["world"] = World(await connect())
     if "connect" in asked:
         fixtures["connect"] = connect
     if "dsn" in asked:

@@ -10,10 +10,10 @@ import os
 
 import pytest
 
-from mutations import planted_endings, planted_pools, planted_requests
+from mutations import planted_alerts, planted_endings, planted_pools, planted_requests
 from mutations.planting import Planted, is_red, mutated
 
-BUGS = [*planted_requests.BUGS, *planted_endings.BUGS, *planted_pools.BUGS]
+BUGS = [*planted_requests.BUGS, *planted_endings.BUGS, *planted_pools.BUGS, *planted_alerts.BUGS]
 QUICK = {
     "charge before lock: the first requests race",
     "reset by the session's time zone",
@@ -27,6 +27,8 @@ QUICK = {
     "what no longer fits is admitted",
     "a batch passes the cap together",
     "each slot gets the whole room",
+    "anybody finishes",
+    "a warning threshold is passed, not reached",
 }
 CHOSEN = [one for one in BUGS if os.environ.get("QUOTA_WORKER_MUTANTS") == "1" or one.name in QUICK]
 
