@@ -13,10 +13,11 @@ demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
 
 # What the second server can answer differently. The rest is the same on both: units, the model, planted bugs,
-# channels, packages, odd folder names.
+# channels, packages, streams, texts for people, odd folder names.
 ON_EACH_SERVER := tests/sql tests/migration tests/postgres tests/crash tests/month tests/contract/test_outbox.py \
 	tests/embedded/test_life_cycle.py tests/test_house.py tests/acceptance \
-	$(patsubst %,--ignore=tests/acceptance/test_%.py,preview channel_command demo wheel sdist gateway_example streams)
+	$(patsubst %,--ignore=tests/acceptance/test_%.py,preview channel_command demo wheel sdist gateway_example streams \
+	alerts_command variable_notes status_subject)
 
 # Lint, types and import contracts, then every test on PostgreSQL 18 (the
 # wheel) and, where one is installed, those that meet the server on the system's.
