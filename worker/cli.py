@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -65,7 +66,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         advice = self._advice(message) or message
-        sys.stderr.write(f"{self.prog}: {advice} (see {self.prog} --help)\n")
+        remark(f"{self.prog}: {advice} (see {self.prog} --help)")
         raise SystemExit(EXIT_USAGE)
 
     def _advice(self, message: str) -> str | None:
@@ -195,9 +196,11 @@ def _cut_off(_number: int, _frame: object) -> NoReturn:
 
     What it held is done by the next one, as after a kill.
     """
-    if select.select([], [2], [], 0)[1]:
-        text = f"{PROGRAM}: cut off after {CUT_OFF_SECONDS} s: something hangs, see README"
-        os.write(2, f"{text}\n".encode())
+    # stderr may be what hangs, or be closed or full
+    with suppress(OSError):
+        if select.select([], [2], [], 0)[1]:
+            text = f"{PROGRAM}: cut off after {CUT_OFF_SECONDS} s: something hangs, see README"
+            os.write(2, f"{text}\n".encode())
     os._exit(EXIT_FAILED)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ class RateWindow:
 
 
 @dataclass
-class HttpServer:
+class HttpServer(ABC):
     """Answers what `judge` says; `times` are those at which requests had come in whole."""
 
     times: list[float] = field(default_factory=list)
@@ -49,8 +50,9 @@ class HttpServer:
     delay_seconds: float = 0.0
     port: int = 0
 
+    @abstractmethod
     def judge(self, request: Request) -> tuple[int, Any]:
-        raise NotImplementedError
+        """The status and the body of the answer."""
 
     async def start(self, encryption: ssl.SSLContext | None = None) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=encryption)

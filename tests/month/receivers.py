@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -73,7 +74,7 @@ class Weather:
 
 
 @dataclass
-class Listening:
+class Listening(ABC):
     """A receiver whose listener comes and goes with the weather, always on one port."""
 
     weather: Weather | None = None
@@ -92,8 +93,9 @@ class Listening:
         elif not self.sky.is_out and not server.is_serving():
             await self.reopen()
 
+    @abstractmethod
     async def reopen(self) -> None:
-        raise NotImplementedError
+        """Listen again on the same port."""
 
 
 class HttpListening(Listening):
@@ -123,9 +125,9 @@ class HttpListening(Listening):
             return DROP
         return status, answer
 
+    @abstractmethod
     def took(self, request: Request, answer: Any, *, heard: bool) -> bool:
         """Note what was taken; whether it was a message at all."""
-        raise NotImplementedError
 
 
 @dataclass
