@@ -141,7 +141,6 @@ class Mailbox(SmtpServer):
 _BOT = """#!/bin/sh
 # imbot send --group GROUP --text MESSAGE; an id that is known is answered, and shown to nobody
 cd '{folder}' || exit 1
-echo begun >> runs
 strike() {{
     [ -f "$1" ] || return 0
     left=$(($(cat "$1") - 1))
@@ -154,7 +153,6 @@ if mkdir "ids/$QUOTA_WORKER_MESSAGE_ID" 2>/dev/null; then
 fi
 echo "$(cat tick) $QUOTA_WORKER_MESSAGE_ID" >> taken
 strike after
-echo ended >> runs
 echo OK
 """
 
@@ -168,8 +166,7 @@ class Bot:
         self.path = folder / "imbot"
         self.path.write_text(_BOT.format(folder=folder))
         self.path.chmod(0o755)
-        for name in ("runs", "taken"):
-            (folder / name).touch()
+        (folder / "taken").touch()
 
     def set_tick(self, tick: int, side: str | None = None, number: int = 1) -> None:
         """The tick that is next; `side`: it kills the worker at its call of that number."""
@@ -178,12 +175,6 @@ class Bot:
             (self.folder / one).unlink(missing_ok=True)
         if side is not None:
             (self.folder / side).write_text(str(number))
-
-    @property
-    def at_work(self) -> bool:
-        """Whether one of its runs has begun and not ended."""
-        runs = (self.folder / "runs").read_text().split()
-        return runs.count("begun") > runs.count("ended")
 
     @property
     def taken(self) -> list[Taken]:

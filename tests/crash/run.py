@@ -183,9 +183,9 @@ class Run:
         self._now += STEP
 
     async def _settled(self) -> None:
-        """Until the dead worker's statements and programs have ended, too."""
+        """Until the dead worker's statements have ended, too; the nursery waits for its programs."""
         async with asyncio.timeout(SETTLED_SECONDS):
-            while self._bot.at_work or await self._conn.fetchval(  # noqa: ASYNC110  others' processes tell nobody
+            while await self._conn.fetchval(  # noqa: ASYNC110  others' processes tell nobody
                 "SELECT count(*) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 " AND backend_type = 'client backend'"
