@@ -41,8 +41,10 @@ class Pace(Protocol):
 class Ledger(Protocol):
     """What reconcile needs of the ledger."""
 
-    async def expire_stale(self, limit: int, now: datetime | None) -> Sequence[StaleEnded]:
-        """End at most ``limit`` overdue reservations by their tenants' policies."""
+    async def expire_overdue(
+        self, limit: int, now: datetime | None, wait_seconds: int = 0
+    ) -> Sequence[StaleEnded]:
+        """End at most ``limit`` reservations overdue for ``wait_seconds`` by their tenants' policies."""
 
     async def count_overdue(self, limit: int, now: datetime | None) -> int:
         """How many reservations are overdue, counted to at most ``limit``."""
@@ -88,6 +90,12 @@ class Months(Protocol):
 
     async def months_to_roll(self, now: datetime | None) -> Sequence[date]:
         """First days of the months that have usage and aren't closed, oldest first."""
+
+    async def book_adjustments(self, now: datetime | None) -> int:
+        """Book what changed in closed months in an open one; returns how many changes."""
+
+    async def book_legacy(self, month: date, limit: int, now: datetime | None) -> int:
+        """Fold in at most ``limit`` direct writes of a month that is due to close; returns how many."""
 
     async def roll(self, month: date, now: datetime | None) -> MonthRolled:
         """Recompute one open month's totals, closing it when its grace is over."""

@@ -3,13 +3,40 @@
 -- tenant's present department, and later days' ceilings are dropped. Looks at this month and the last.
 -- Returns the number of rows folded; fewer than p_limit: done. Locks: tenants, department slots, each sorted.
 CREATE OR REPLACE FUNCTION quota_book_legacy(p_limit int DEFAULT 1000, p_now timestamptz DEFAULT NULL) RETURNS int
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+AS $$ SELECT quota_fold_legacy(quota_month(quota_month(quota_day(n)) - 1), 'infinity', p_limit, n)
+        FROM quota_now(p_now) AS n $$;
+
+-- The same for one month that is about to be closed, so that it closes with all that was written; 0 while it isn't due.
+CREATE OR REPLACE FUNCTION quota_book_legacy_month(
+    p_month date, p_limit int DEFAULT 1000, p_now timestamptz DEFAULT NULL, p_grace_hours int DEFAULT 72
+) RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-    v_now     timestamptz := quota_now(p_now);
-    v_from    date := quota_month(quota_month(quota_day(v_now)) - 1);
+    v_now timestamptz := quota_now(p_now);
+BEGIN
+    IF quota_month_end(p_month) + make_interval(hours => p_grace_hours) > v_now
+       OR EXISTS (SELECT FROM quota_months m WHERE m.month = p_month AND m.closed_at IS NOT NULL) THEN
+        RETURN 0;
+    END IF;
+    RETURN quota_fold_legacy(p_month, (p_month + interval '1 month')::date, p_limit, v_now);
+END $$;
+
+-- When the month is over: its local end.
+CREATE OR REPLACE FUNCTION quota_month_end(p_month date) RETURNS timestamptz
+LANGUAGE sql STABLE
+AS $$ SELECT quota_day_start((p_month + interval '1 month')::date) $$;
+
+-- Folds rows of days in [p_from, p_until).
+CREATE OR REPLACE FUNCTION quota_fold_legacy(p_from date, p_until date, p_limit int, p_now timestamptz) RETURNS int
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
     v_tenants text[];
     v_days    date[];
     v_locked  text[];
@@ -18,7 +45,7 @@ DECLARE
 BEGIN
     SELECT array_agg(q.tenant_id), array_agg(q.period) INTO v_tenants, v_days
     FROM (SELECT u.tenant_id, u.period FROM quota_usage u
-          WHERE u.period >= v_from
+          WHERE u.period >= p_from AND u.period < p_until
             -- quota_unbooked, written out: a call per row of two months would take twice as long
             AND (u.completions <> u.booked_completions OR u.input_tokens <> u.booked_input_tokens
                  OR u.output_tokens <> u.booked_output_tokens
@@ -54,12 +81,15 @@ BEGIN
         FROM found f
         WHERE u.tenant_id = f.tenant_id AND u.period = f.period
         RETURNING f.*
+    ), noted AS (
+        SELECT count(quota_adjustment_note(f.tenant_id, NULL, f.department_id, f.environment, f.period, f.c, f.i, f.o, f.n, p_now))
+        FROM folded f WHERE quota_month(f.period) <> quota_month(quota_day(p_now))
     )
-    SELECT count(*), array_agg((f.department_id, f.environment, quota_month(f.period),
+    SELECT count(*) + 0 * (SELECT * FROM noted), array_agg((f.department_id, f.environment, quota_month(f.period),
                                 quota_clamp(f.i::numeric + f.o), f.n, 0, 0)::quota_booking)
     INTO v_count, v_bookings
     FROM folded f;
-    PERFORM quota_bookings_book(v_bookings, v_now);
+    PERFORM quota_bookings_book(v_bookings, p_now);
     -- later days' ceilings were drawn with these days' sums in them: the tenants' next requests draw new ones
     UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
     FROM unnest(v_tenants, v_days) AS d (tenant_id, period) JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)

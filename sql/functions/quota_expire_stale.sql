@@ -5,12 +5,21 @@
 -- Lock order: tenants, reservations, department slots, each sorted. SQLSTATEs: QW002 bad limit; 55P03 (retry).
 CREATE OR REPLACE FUNCTION quota_expire_stale(p_limit int DEFAULT 1000, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (tenant_id text, policy text, ended bigint, in_tokens bigint, out_tokens bigint, cost_nanos bigint)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+AS $$ SELECT * FROM quota_expire_overdue(p_limit, p_now, 0) $$;
+
+-- The same for those that have been overdue for p_wait_seconds: younger ones wait for a usage source's answer.
+CREATE OR REPLACE FUNCTION quota_expire_overdue(p_limit int, p_now timestamptz, p_wait_seconds int)
+RETURNS TABLE (tenant_id text, policy text, ended bigint, in_tokens bigint, out_tokens bigint, cost_nanos bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
     v_now    timestamptz := quota_now(p_now);
+    v_until  timestamptz := v_now - make_interval(secs => p_wait_seconds);
     v_due    text[];
     v_ids    text[];
     v_locked text[];
@@ -22,7 +31,7 @@ BEGIN
     END IF;
     SELECT array_agg(q.tenant_id), array_agg(q.request_id) INTO v_due, v_ids
     FROM (SELECT r.tenant_id, r.request_id FROM quota_reservations r
-          WHERE r.state = 'open' AND r.expires_at <= v_now ORDER BY r.expires_at LIMIT p_limit) q;
+          WHERE r.state = 'open' AND r.expires_at <= v_until ORDER BY r.expires_at LIMIT p_limit) q;
     IF v_due IS NULL THEN
         RETURN;
     END IF;
@@ -46,7 +55,7 @@ BEGIN
             charged_cost_nanos = CASE d.policy WHEN 'release' THEN 0 WHEN 'partial' THEN quota_partial_cost(r)
                                                ELSE r.estimated_cost_nanos END
         FROM due d
-        WHERE r.tenant_id = d.tenant_id AND r.request_id = d.request_id AND r.ended_at IS NULL AND r.expires_at <= v_now
+        WHERE r.tenant_id = d.tenant_id AND r.request_id = d.request_id AND r.ended_at IS NULL AND r.expires_at <= v_until
         RETURNING r.*
     )
     SELECT array_agg(e::quota_reservations) INTO v_ended FROM ended e;

@@ -3,7 +3,9 @@
 -- One row out: rows (written or changed), closed (whether the month is closed now).
 -- A closed month is left as it is, whatever its usage says since: (0, true).
 -- It closes once the month's local end plus p_grace_hours is past and no reservation of
--- it is open; then its rows are frozen as they stand in this transaction.
+-- it is open; then its rows are frozen as they stand in this transaction. What legacy programs wrote
+-- directly counts then as far as it was folded in (quota_book_legacy_month, before); what is folded in later is an
+-- adjustment. belongs_to names another month than month in rows of adjustments (quota_book_adjustments).
 --
 -- A tenant's month is the sum of its days in quota_usage (used: posted and held). What
 -- was admitted under another department or environment than the tenant's present one
@@ -34,6 +36,7 @@ DECLARE
     v_until      timestamptz := quota_day_start((p_month + interval '1 month')::date + 1);
     v_closed_at  timestamptz;
     v_closing    boolean;
+    v_snapshot   pg_snapshot;
 BEGIN
     IF p_month IS NULL OR p_month <> date_trunc('month', p_month)::date THEN
         RAISE EXCEPTION 'p_month must be the first day of a month, not %', p_month
@@ -48,16 +51,18 @@ BEGIN
         RETURN;
     END IF;
     v_now := COALESCE(p_now, clock_timestamp());
-    v_closing := quota_day_start(v_next) + make_interval(hours => p_grace_hours) <= v_now
+    v_closing := quota_month_end(p_month) + make_interval(hours => p_grace_hours) <= v_now
         AND NOT EXISTS (SELECT 1 FROM quota_reservations r
                          WHERE r.state = 'open' AND r.period >= p_month AND r.period < v_next);
 
     WITH days AS (
         SELECT u.tenant_id,
-               coalesce(sum(u.completions), 0) AS completions, coalesce(sum(u.input_tokens), 0) AS input_tokens,
-               coalesce(sum(u.output_tokens), 0) AS output_tokens,
+               coalesce(sum(CASE WHEN v_closing THEN u.booked_completions ELSE u.completions END), 0) AS completions,
+               coalesce(sum(CASE WHEN v_closing THEN u.booked_input_tokens ELSE u.input_tokens END), 0) AS input_tokens,
+               coalesce(sum(CASE WHEN v_closing THEN u.booked_output_tokens ELSE u.output_tokens END), 0) AS output_tokens,
                -- sums of bigint are exact (numeric): multiplied once, not per row
-               coalesce(sum(u.cost_cents), 0) * 10000000 + sum(u.cost_subcent_nanos) AS cost_nanos,
+               CASE WHEN v_closing THEN coalesce(sum(u.booked_cost_nanos), 0)
+                    ELSE coalesce(sum(u.cost_cents), 0) * 10000000 + sum(u.cost_subcent_nanos) END AS cost_nanos,
                -- tokens and day in one number, so that a maximum does without a sort:
                -- the greatest tokens win, then the earliest day of the month
                max((GREATEST(u.input_tokens, 0)::numeric + GREATEST(u.output_tokens, 0)) * 32
@@ -106,7 +111,7 @@ BEGIN
                sum(a.cost_nanos) AS cost_nanos
           FROM apart a WHERE NOT a.home GROUP BY a.tenant_id
     ), computed AS (
-        SELECT m.tenant_id, m.department_id, m.environment,
+        SELECT m.tenant_id, m.department_id, m.environment, p_month AS belongs_to,
                m.completions - COALESCE(v.completions, 0) AS completions,
                m.input_tokens - COALESCE(v.input_tokens, 0) AS input_tokens,
                m.output_tokens - COALESCE(v.output_tokens, 0) AS output_tokens,
@@ -117,25 +122,33 @@ BEGIN
           LEFT JOIN moved v ON v.tenant_id = m.tenant_id
           LEFT JOIN apart h ON h.tenant_id = m.tenant_id AND h.home
         UNION ALL
-        SELECT a.tenant_id, a.department_id, a.environment, a.completions, a.input_tokens,
+        SELECT a.tenant_id, a.department_id, a.environment, p_month, a.completions, a.input_tokens,
                a.output_tokens, a.cost_nanos, a.stale_count, a.stale_cost_nanos, m.peak_day
           FROM apart a
           JOIN tenant_month m ON m.tenant_id = a.tenant_id
          WHERE NOT a.home
+        UNION ALL
+        SELECT j.tenant_id, j.department_id, j.environment, quota_month(j.period), sum(j.completions), sum(j.input_tokens),
+               sum(j.output_tokens), sum(j.cost_nanos), 0, 0, NULL
+          FROM quota_adjustments j
+         WHERE j.booked_month = p_month
+         GROUP BY j.tenant_id, j.department_id, j.environment, quota_month(j.period)
+        HAVING (sum(j.completions), sum(j.input_tokens), sum(j.output_tokens), sum(j.cost_nanos)) <> (0, 0, 0, 0)
     ), gone AS (
         DELETE FROM quota_monthly_totals q
          WHERE q.month = p_month
            AND NOT EXISTS (SELECT 1 FROM computed c
                             WHERE c.tenant_id = q.tenant_id
                               AND c.department_id = q.department_id
-                              AND c.environment = q.environment)
+                              AND c.environment = q.environment
+                              AND c.belongs_to = q.belongs_to)
         RETURNING 1
     ), written AS (
         INSERT INTO quota_monthly_totals AS q
-               (tenant_id, month, department_id, environment, completions, input_tokens,
+               (tenant_id, month, department_id, environment, belongs_to, completions, input_tokens,
                 output_tokens, cost_nanos, stale_count, stale_cost_nanos, peak_day,
                 closed, closed_at)
-        SELECT c.tenant_id, p_month, c.department_id, c.environment, c.completions,
+        SELECT c.tenant_id, p_month, c.department_id, c.environment, c.belongs_to, c.completions,
                c.input_tokens, c.output_tokens, c.cost_nanos, c.stale_count,
                c.stale_cost_nanos, c.peak_day, v_closing,
                CASE WHEN v_closing THEN v_now END
@@ -154,10 +167,11 @@ BEGIN
                 EXCLUDED.peak_day, EXCLUDED.closed)
         RETURNING 1
     )
-    SELECT (SELECT count(*) FROM written) + (SELECT count(*) FROM gone) INTO rows;
+    SELECT (SELECT count(*) FROM written) + (SELECT count(*) FROM gone), pg_current_snapshot() INTO rows, v_snapshot;
 
     UPDATE quota_months m
-       SET rolled_at = v_now, closed_at = CASE WHEN v_closing THEN v_now END
+       SET rolled_at = v_now, closed_at = CASE WHEN v_closing THEN v_now END,
+           closed_snapshot = CASE WHEN v_closing THEN v_snapshot END
      WHERE m.month = p_month;
     closed := v_closing;
 END

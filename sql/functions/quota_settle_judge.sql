@@ -109,36 +109,6 @@ LANGUAGE sql IMMUTABLE
 AS $$ SELECT CASE WHEN p_whole = 0 THEN p_cost_nanos
                   ELSE least(div(p_cost_nanos * p_part + p_whole - 1, p_whole), 9223372036854775807)::bigint END $$;
 
--- Ends a reservation, or changes what an ended one was charged, and books the difference on the day of its
--- admission; answers what is still to be booked on its department. The caller holds the tenant's lock; r is the
--- row as it stands.
-CREATE OR REPLACE FUNCTION quota_reservation_post(
-    r quota_reservations, p_state text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
-    p_count boolean, p_now timestamptz
-) RETURNS quota_booking
-LANGUAGE plpgsql VOLATILE
-AS $$
-DECLARE
-    v_open boolean := r.state = 'open';
-    v_in   bigint := CASE WHEN v_open THEN r.estimated_in_tokens ELSE r.charged_in_tokens END;
-    v_out  bigint := CASE WHEN v_open THEN r.estimated_out_tokens ELSE r.charged_out_tokens END;
-    v_cost bigint := CASE WHEN v_open THEN r.estimated_cost_nanos ELSE r.charged_cost_nanos END;
-    v_held int := CASE WHEN v_open THEN -1 ELSE 0 END;
-BEGIN
-    UPDATE quota_reservations q SET
-        state = p_state,
-        charged_in_tokens = p_in_tokens, charged_out_tokens = p_out_tokens, charged_cost_nanos = p_cost_nanos,
-        completion_counted = p_count,
-        ended_at = coalesce(r.ended_at, p_now),
-        updated_at = CASE WHEN v_open THEN r.updated_at ELSE p_now END
-    WHERE q.tenant_id = r.tenant_id AND q.request_id = r.request_id;
-    PERFORM quota_usage_add(r.tenant_id, r.period, p_count::int - r.completion_counted::int,
-                            p_in_tokens - v_in, p_out_tokens - v_out, p_cost_nanos - v_cost,
-                            v_held * v_in, v_held * v_out, v_held * v_cost, false);
-    RETURN (r.department_id, r.environment, quota_month(r.period), p_in_tokens + p_out_tokens - v_in - v_out,
-            p_cost_nanos - v_cost, v_held * (v_in + v_out), v_held * v_cost)::quota_booking;
-END $$;
-
 -- Usage that nobody reserved: posted to p_now's day, its completion too, and marked.
 CREATE OR REPLACE FUNCTION quota_settle_unreserved(
     p_tenant text, p_request_id text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,

@@ -14,10 +14,18 @@ SELECT tick_record($1::bigint, $2::text::jsonb, $3::boolean, $4::timestamptz, $5
 
 -- name: months_to_roll
 SELECT months.month
-  FROM (SELECT DISTINCT date_trunc('month', u.period)::date AS month FROM quota_usage u) AS months
+  FROM (SELECT date_trunc('month', u.period)::date AS month FROM quota_usage u
+        UNION
+        SELECT a.booked_month FROM quota_adjustments a WHERE a.booked_month IS NOT NULL) AS months
  WHERE NOT EXISTS (SELECT 1 FROM quota_months q
                     WHERE q.month = months.month AND q.closed_at IS NOT NULL)
  ORDER BY months.month;
+
+-- name: book_adjustments
+SELECT quota_book_adjustments($1::timestamptz) AS booked;
+
+-- name: book_legacy_month
+SELECT quota_book_legacy_month($1::date, $2::integer, $3::timestamptz) AS booked;
 
 -- name: roll_month
 SELECT rows, closed FROM quota_roll_month($1::date, $2::timestamptz);

@@ -1,6 +1,6 @@
--- name: expire_stale
+-- name: expire_overdue
 SELECT tenant_id, policy, ended, in_tokens, out_tokens, cost_nanos
-  FROM quota_expire_stale($1::integer, $2::timestamptz);
+  FROM quota_expire_overdue($1::integer, $2::timestamptz, $3::integer);
 
 -- name: count_overdue
 SELECT count(*) AS overdue

@@ -119,7 +119,7 @@ async def run(ctx: JobContext) -> ReconcileCounts:
         return batch.taken
 
     async def expire(rows: int) -> int:
-        ended = await ledger.expire_stale(rows, ctx.now)
+        ended = await ledger.expire_overdue(rows, ctx.now)
         for group in ended:
             expired[group.policy] += group.ended
         return sum(group.ended for group in ended)

@@ -13,8 +13,12 @@ from worker.errors import LockTimeoutError
 from worker.jobs.context import JobCounts
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from worker.jobs.context import JobContext
 
+LEGACY_ROWS = 1000
+LEGACY_BATCHES_MAX = 100
 # More open months than this (50 years) is no backlog but a wrong date.
 MAX_MONTHS = 600
 MARGIN_SECONDS = 10.0
@@ -22,25 +26,33 @@ MARGIN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RollCounts(JobCounts):
-    """Months looked at and closed, rows of totals written or changed."""
+    """Months looked at and closed, rows of totals written or changed, changes of closed months booked."""
 
     months: int = 0
     closed: int = 0
     rows: int = 0
+    adjustments: int = 0
 
 
 async def run(ctx: JobContext) -> RollCounts:
     """One pass over the open months, oldest first."""
-    months = await ctx.ports.months.months_to_roll(ctx.now)
     if ctx.dry_run:
-        return RollCounts(months=len(months))
-    rolled = closed = rows = 0
-    leftover = len(months) > MAX_MONTHS
+        return RollCounts(months=len(await ctx.ports.months.months_to_roll(ctx.now)))
+    rolled = closed = rows = adjustments = 0
+    leftover = False
+    try:
+        adjustments = await ctx.ports.months.book_adjustments(ctx.now)
+    except LockTimeoutError:
+        # one of the months is just being closed
+        leftover = True
+    months = await ctx.ports.months.months_to_roll(ctx.now)
+    leftover = leftover or len(months) > MAX_MONTHS
     for month in months[:MAX_MONTHS]:
         if ctx.deadline.reached(MARGIN_SECONDS):
             leftover = True
             break
         try:
+            await _book_legacy(ctx, month)
             result = await ctx.ports.months.roll(month, ctx.now)
         except LockTimeoutError:
             # another process rolls this month right now
@@ -49,4 +61,15 @@ async def run(ctx: JobContext) -> RollCounts:
         rolled += 1
         rows += result.rows
         closed += result.closed
-    return RollCounts(leftover=leftover, months=rolled, closed=closed, rows=rows)
+    return RollCounts(
+        leftover=leftover, months=rolled, closed=closed, rows=rows, adjustments=adjustments
+    )
+
+
+async def _book_legacy(ctx: JobContext, month: date) -> None:
+    """Fold in direct writes of a month that is due to close; what stays is an adjustment later."""
+    for _ in range(LEGACY_BATCHES_MAX):
+        if ctx.deadline.reached(MARGIN_SECONDS):
+            return
+        if await ctx.ports.months.book_legacy(month, LEGACY_ROWS, ctx.now) == 0:
+            return

@@ -105,6 +105,20 @@ class PostgresMonths:
             rows = await self._pool.fetch(self._queries["months_to_roll"])
         return [row["month"] for row in rows]
 
+    async def book_adjustments(self, now: datetime | None) -> int:
+        """Book what changed in closed months in an open one; returns how many changes."""
+        with translated():
+            booked: int = await self._pool.fetchval(self._queries["book_adjustments"], now)
+        return booked
+
+    async def book_legacy(self, month: date, limit: int, now: datetime | None) -> int:
+        """Fold in at most ``limit`` direct writes of a month that is due to close."""
+        with translated():
+            booked: int = await self._pool.fetchval(
+                self._queries["book_legacy_month"], month, limit, now
+            )
+        return booked
+
     async def roll(self, month: date, now: datetime | None) -> MonthRolled:
         """Recompute one open month's totals, closing it when its grace is over."""
         with translated():

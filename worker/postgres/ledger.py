@@ -23,10 +23,12 @@ class PostgresLedger:
         self._pool = pool
         self._queries = queries
 
-    async def expire_stale(self, limit: int, now: datetime | None) -> Sequence[StaleEnded]:
-        """End at most ``limit`` overdue reservations by their tenants' policies."""
+    async def expire_overdue(
+        self, limit: int, now: datetime | None, wait_seconds: int = 0
+    ) -> Sequence[StaleEnded]:
+        """End at most ``limit`` reservations overdue for ``wait_seconds`` by their tenants' policies."""
         with translated():
-            rows = await self._pool.fetch(self._queries["expire_stale"], limit, now)
+            rows = await self._pool.fetch(self._queries["expire_overdue"], limit, now, wait_seconds)
         return [
             StaleEnded(
                 row["tenant_id"],
