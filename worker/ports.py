@@ -44,7 +44,7 @@ class Ledger(Protocol):
     async def expire_overdue(
         self, limit: int, now: datetime | None, wait_seconds: int = 0
     ) -> Sequence[StaleEnded]:
-        """End at most ``limit`` reservations overdue for ``wait_seconds`` by their tenants' policies."""
+        """End at most ``limit`` overdue for ``wait_seconds``, by their tenants' policies."""
 
     async def count_overdue(self, limit: int, now: datetime | None) -> int:
         """How many reservations are overdue, counted to at most ``limit``."""
@@ -95,7 +95,7 @@ class Months(Protocol):
         """Book what changed in closed months in an open one; returns how many changes."""
 
     async def book_legacy(self, month: date, limit: int, now: datetime | None) -> int:
-        """Fold in at most ``limit`` direct writes of a month that is due to close; returns how many."""
+        """Fold in at most ``limit`` direct writes of a month that is due to close."""
 
     async def roll(self, month: date, now: datetime | None) -> MonthRolled:
         """Recompute one open month's totals, closing it when its grace is over."""

@@ -26,7 +26,7 @@ MARGIN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RollCounts(JobCounts):
-    """Months looked at and closed, rows of totals written or changed, changes of closed months booked."""
+    """Months looked at and closed, rows of totals changed, changes of closed months booked."""
 
     months: int = 0
     closed: int = 0

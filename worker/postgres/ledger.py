@@ -26,7 +26,7 @@ class PostgresLedger:
     async def expire_overdue(
         self, limit: int, now: datetime | None, wait_seconds: int = 0
     ) -> Sequence[StaleEnded]:
-        """End at most ``limit`` reservations overdue for ``wait_seconds`` by their tenants' policies."""
+        """End at most ``limit`` overdue for ``wait_seconds``, by their tenants' policies."""
         with translated():
             rows = await self._pool.fetch(self._queries["expire_overdue"], limit, now, wait_seconds)
         return [
