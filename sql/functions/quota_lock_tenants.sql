@@ -25,17 +25,16 @@ AS $$
 DECLARE
     v_tenants text[] := ARRAY(SELECT DISTINCT ON (hashtextextended(t, 1), t) t FROM unnest(p_tenants) t
                               ORDER BY hashtextextended(t, 1), t LIMIT 1000);
-    v_locked  text[] := '{}';
-    v_tenant  text;
+    v_locked  text[];
 BEGIN
     IF cardinality(v_tenants) > 128 THEN
         PERFORM pg_advisory_xact_lock(hashtextextended('quota_wide_batch', 2));
     END IF;
-    FOREACH v_tenant IN ARRAY v_tenants LOOP
-        IF pg_try_advisory_xact_lock(hashtextextended(v_tenant, 1)) THEN
-            v_locked := v_locked || v_tenant;
-        END IF;
-    END LOOP;
+    -- in a statement, not a loop: a thousand calls cost a third of the time
+    SELECT coalesce(array_agg(k.tenant), '{}') INTO v_locked
+    FROM (SELECT t AS tenant, pg_try_advisory_xact_lock(hashtextextended(t, 1)) AS locked
+          FROM unnest(v_tenants) WITH ORDINALITY AS u (t, place) ORDER BY u.place OFFSET 0) k
+    WHERE k.locked;
     IF v_locked = '{}' AND v_tenants <> '{}' THEN
         PERFORM pg_advisory_xact_lock(hashtextextended(v_tenants[1], 1));
         v_locked := v_tenants[1:1];

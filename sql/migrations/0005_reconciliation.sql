@@ -37,3 +37,17 @@ ALTER TABLE quota_monthly_totals
         PRIMARY KEY (tenant_id, month, department_id, environment, belongs_to),
     ADD CONSTRAINT quota_monthly_totals_belongs_to
         CHECK (belongs_to <= month AND belongs_to = date_trunc('month', belongs_to)::date);
+
+-- What expired of a tenant's day under one policy: how many, what they are charged, and what they held.
+CREATE TYPE quota_expired AS (
+    tenant_id  text,
+    period     date,
+    policy     text,
+    ended      bigint,
+    in_tokens  bigint,
+    out_tokens bigint,
+    cost_nanos bigint,
+    held_in    bigint,
+    held_out   bigint,
+    held_cost  bigint
+);

@@ -1,0 +1,168 @@
+-- quota_expire_stale for those that have been overdue for p_wait_seconds: younger ones wait for a usage source's
+-- answer. Set-wise: reservations, days and departments are a statement each, whatever the number of tenants; only
+-- what is special about one (a counter that a legacy program lowered, a department outside its band) is done by itself.
+CREATE OR REPLACE FUNCTION quota_expire_overdue(p_limit int, p_now timestamptz, p_wait_seconds int)
+RETURNS TABLE (tenant_id text, policy text, ended bigint, in_tokens bigint, out_tokens bigint, cost_nanos bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+-- by key, a thousand times: what pages cost at random is not what a planner without statistics fears
+SET random_page_cost = 0.1
+AS $$
+DECLARE
+    v_now    timestamptz := quota_now(p_now);
+    v_until  timestamptz := v_now - make_interval(secs => p_wait_seconds);
+    v_due    text[];
+    v_ids    text[];
+    v_places tid[];
+    v_locked text[];
+    v_ended  quota_expired[];
+    v_booked text[];
+    v_bookings quota_booking[];
+    g        record;
+BEGIN
+    IF p_limit IS NULL OR p_limit NOT BETWEEN 1 AND 100000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_expire_stale: p_limit must be 1 to 100000';
+    END IF;
+    SELECT array_agg(q.tenant_id), array_agg(q.request_id), array_agg(q.ctid) INTO v_due, v_ids, v_places
+    FROM (SELECT r.tenant_id, r.request_id, r.ctid FROM quota_reservations r
+          WHERE r.state = 'open' AND r.expires_at <= v_until ORDER BY r.expires_at LIMIT p_limit) q;
+    IF v_due IS NULL THEN
+        RETURN;
+    END IF;
+    v_locked := quota_lock_free_tenants(v_due);
+
+    WITH due AS MATERIALIZED (
+        SELECT d.tenant_id, d.request_id, d.place, coalesce(l.stale_policy, 'estimate') AS policy
+        FROM unnest(v_due, v_ids, v_places) AS d (tenant_id, request_id, place)
+            JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)
+            LEFT JOIN tenant_limits l USING (tenant_id)
+    ), ended AS MATERIALIZED (
+        UPDATE quota_reservations r SET
+            state = 'expired',
+            ended_at = v_now,
+            stale_policy = d.policy,
+            completion_counted = d.policy <> 'release',
+            usage_missing = true,
+            charged_in_tokens = CASE WHEN d.policy = 'release' THEN 0 ELSE r.estimated_in_tokens END,
+            charged_out_tokens = CASE d.policy WHEN 'release' THEN 0 WHEN 'partial' THEN r.progress_out_tokens
+                                               ELSE r.estimated_out_tokens END,
+            charged_cost_nanos = CASE d.policy WHEN 'release' THEN 0 WHEN 'partial' THEN quota_partial_cost(r)
+                                               ELSE r.estimated_cost_nanos END
+        FROM due d
+        -- by its place, not through the key's index; a row that changed since has moved and waits for the next batch
+        WHERE r.ctid = d.place AND r.tenant_id = d.tenant_id AND r.request_id = d.request_id AND r.ended_at IS NULL AND r.expires_at <= v_until
+        RETURNING r.tenant_id, r.period, r.department_id, r.environment, r.stale_policy,
+                  r.charged_in_tokens AS i, r.charged_out_tokens AS o, r.charged_cost_nanos AS c,
+                  r.estimated_in_tokens AS ei, r.estimated_out_tokens AS eo, r.estimated_cost_nanos AS ec
+    ), day AS MATERIALIZED (
+        SELECT e.tenant_id, e.period, e.stale_policy AS policy, count(*) AS n,
+               sum(e.i)::bigint AS i, sum(e.o)::bigint AS o, sum(e.c)::bigint AS c,
+               sum(e.ei)::bigint AS ei, sum(e.eo)::bigint AS eo, sum(e.ec)::bigint AS ec
+        FROM ended e GROUP BY e.tenant_id, e.period, e.stale_policy
+    ), usage AS (
+        -- as quota_usage_add does it; its conditions, too
+        UPDATE quota_usage u SET
+            completions          = u.completions - CASE WHEN d.policy = 'release' THEN d.n ELSE 0 END,
+            input_tokens         = u.input_tokens + d.i - d.ei,
+            output_tokens        = u.output_tokens + d.o - d.eo,
+            cost_cents           = u.cost_cents + quota_cents(u.cost_subcent_nanos + d.c - d.ec),
+            cost_subcent_nanos   = quota_subcent(u.cost_subcent_nanos + d.c - d.ec),
+            held_input_tokens    = greatest(u.held_input_tokens - d.ei, 0),
+            held_output_tokens   = greatest(u.held_output_tokens - d.eo, 0),
+            held_cost_nanos      = greatest(u.held_cost_nanos - d.ec, 0),
+            booked_completions   = u.booked_completions - CASE WHEN d.policy = 'release' THEN d.n ELSE 0 END,
+            booked_input_tokens  = u.booked_input_tokens + d.i - d.ei,
+            booked_output_tokens = u.booked_output_tokens + d.o - d.eo,
+            booked_cost_nanos    = u.booked_cost_nanos + d.c - d.ec
+        FROM day d
+        WHERE u.tenant_id = d.tenant_id AND u.period = d.period
+          AND u.completions BETWEEN d.n AND 4000000000000000000
+          AND u.input_tokens BETWEEN d.ei - d.i AND 4000000000000000000
+          AND u.output_tokens BETWEEN d.eo - d.o AND 4000000000000000000
+          AND u.cost_cents BETWEEN 0 AND 100000000000
+          AND u.cost_cents * 10000000 + u.cost_subcent_nanos + d.c - d.ec >= 0
+        RETURNING u.tenant_id, u.period
+    )
+    SELECT (SELECT array_agg((d.tenant_id, d.period, d.policy, d.n, d.i, d.o, d.c, d.ei, d.eo, d.ec)::quota_expired) FROM day d),
+           (SELECT array_agg(u.tenant_id || u.period) FROM usage u),
+           (SELECT array_agg(b.booking)
+            FROM (SELECT (e.department_id, e.environment, quota_month(e.period), sum(e.i + e.o - e.ei - e.eo), sum(e.c - e.ec),
+                          -sum(e.ei + e.eo), -sum(e.ec))::quota_booking AS booking
+                  FROM ended e WHERE e.department_id IS NOT NULL
+                  GROUP BY e.department_id, e.environment, quota_month(e.period)) b)
+    INTO v_ended, v_booked, v_bookings;
+    IF v_ended IS NULL THEN
+        RETURN;
+    END IF;
+
+    IF cardinality(v_ended) > coalesce(cardinality(v_booked), 0) THEN
+        FOR g IN SELECT * FROM unnest(v_ended) e WHERE e.tenant_id || e.period <> ALL (coalesce(v_booked, '{}'))
+                 ORDER BY e.tenant_id, e.period LOOP
+            PERFORM quota_usage_add(g.tenant_id, g.period, CASE WHEN g.policy = 'release' THEN -g.ended ELSE 0 END,
+                                    g.in_tokens - g.held_in, g.out_tokens - g.held_out, g.cost_nanos - g.held_cost,
+                                    -g.held_in, -g.held_out, -g.held_cost, false);
+        END LOOP;
+    END IF;
+    -- Ceilings of later days of the month were drawn with these days' sums in them.
+    IF EXISTS (SELECT FROM unnest(v_ended) e WHERE (e.in_tokens, e.out_tokens, e.cost_nanos)
+                                                   <> (e.held_in, e.held_out, e.held_cost)) THEN
+        UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
+        FROM unnest(v_ended) e
+        WHERE u.tenant_id = e.tenant_id AND u.period > e.period + 1
+          AND u.period < (quota_month(e.period) + interval '1 month')::date AND u.limits_ctid IS NOT NULL;
+    END IF;
+    PERFORM quota_bookings_book_together(v_bookings, v_now);
+
+    RETURN QUERY
+    SELECT e.tenant_id, e.policy, sum(e.ended)::bigint, sum(e.in_tokens)::bigint, sum(e.out_tokens)::bigint,
+           sum(e.cost_nanos)::bigint
+    FROM unnest(v_ended) e GROUP BY e.tenant_id, e.policy ORDER BY e.tenant_id, e.policy;
+END $$;
+
+-- quota_bookings_book in one statement where every department stays within its slot's band; else one by one.
+-- Each department's month at most once in p_bookings.
+CREATE OR REPLACE FUNCTION quota_bookings_book_together(p_bookings quota_booking[], p_now timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_slot smallint := pg_backend_pid() & 15;
+    v_open bigint;
+BEGIN
+    IF p_bookings IS NULL THEN
+        RETURN;
+    END IF;
+    BEGIN
+        WITH locked AS (
+            SELECT b.*
+            FROM unnest(p_bookings) b JOIN quota_department_slots s
+              ON s.department_id = b.department_id AND s.environment = b.environment AND s.month = b.month
+                 AND s.slot = v_slot
+            ORDER BY s.department_id, s.environment, s.month FOR NO KEY UPDATE OF s
+        ), booked AS (
+            UPDATE quota_department_slots s SET
+                tokens_used     = s.tokens_used + k.tokens,
+                cost_used_nanos = s.cost_used_nanos + k.cost_nanos,
+                tokens_held     = s.tokens_held + k.held_tokens,
+                cost_held_nanos = s.cost_held_nanos + k.held_cost_nanos
+            FROM locked k
+            WHERE s.department_id = k.department_id AND s.environment = k.environment AND s.month = k.month
+              AND s.slot = v_slot
+              -- what changes nothing of what is used can't leave the band
+              AND ((k.tokens, k.cost_nanos) = (0, 0)
+                   OR (s.tokens_used BETWEEN -4000000000000000000 AND 4000000000000000000
+                       AND s.cost_used_nanos BETWEEN -4000000000000000000 AND 4000000000000000000
+                       AND s.tokens_used + k.tokens BETWEEN s.tokens_floor AND s.tokens_ceiling
+                       AND s.cost_used_nanos + k.cost_nanos BETWEEN s.cost_floor_nanos AND s.cost_ceiling_nanos))
+            RETURNING 1
+        )
+        SELECT cardinality(p_bookings) - count(*) INTO v_open FROM booked;
+        IF v_open = 0 THEN
+            RETURN;
+        END IF;
+        RAISE EXCEPTION USING ERRCODE = 'QW000', MESSAGE = 'outside a band';
+    EXCEPTION WHEN SQLSTATE 'QW000' THEN
+        NULL;
+    END;
+    PERFORM quota_bookings_book(p_bookings, p_now);
+END $$;
