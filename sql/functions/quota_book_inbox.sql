@@ -34,7 +34,7 @@ BEGIN
                  WHERE i.booked_at IS NULL ORDER BY i.inbox_id LIMIT 20000) w));
     WITH waiting AS MATERIALIZED (
         SELECT i.tenant_id, i.inbox_id, i.request_id, i.usage_id, i.input_tokens,
-               i.output_tokens, i.cached_in_tokens, i.cost_nanos, i.model
+               i.output_tokens, i.cached_in_tokens, i.cost_nanos, i.model, i.processing
           FROM quota_usage_inbox i
          WHERE i.booked_at IS NULL AND i.tenant_id = ANY (v_tenants)
          ORDER BY i.inbox_id
@@ -49,7 +49,9 @@ BEGIN
                                'tenant', n.tenant_id, 'request_id', n.request_id,
                                'in_tokens', n.input_tokens, 'out_tokens', n.output_tokens,
                                'cost_nanos', n.cost_nanos, 'usage_id', n.usage_id,
-                               'model', n.model, 'cached_in_tokens', n.cached_in_tokens)
+                               'model', CASE WHEN n.processing = 'batch' THEN quota_batch_model(n.tenant_id, n.request_id, n.model)
+                                             ELSE n.model END,
+                               'cached_in_tokens', n.cached_in_tokens)
                                ORDER BY n.ordinal), '[]')
                       FROM numbered n), p_now) s
     ), marked AS (
@@ -64,4 +66,14 @@ BEGIN
       INTO taken, booked, refused
       FROM marked m;
 END
+$$;
+
+-- The name under which a batch request's model has its price: the usage's model, else the reservation's, with the
+-- suffix :batch; NULL where neither tells.
+CREATE OR REPLACE FUNCTION quota_batch_model(p_tenant text, p_request_id text, p_model text) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE WHEN m.model LIKE '%:batch' THEN m.model ELSE m.model || ':batch' END
+    FROM (SELECT coalesce(p_model, (SELECT r.model FROM quota_reservations r
+                                    WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id)) AS model) m
 $$;

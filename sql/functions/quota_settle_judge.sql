@@ -14,6 +14,10 @@ DECLARE
     v_figures boolean := p_in_tokens IS NOT NULL;
     v_seen    boolean := false;
     v_same    boolean;
+    v_model   text;
+    v_cached  bigint;
+    -- what the usage costs: as it came, else by the price table; NULL where that doesn't know
+    v_cost    bigint := p_cost_nanos;
 BEGIN
     SELECT * INTO r FROM quota_reservations q WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id;
     IF NOT FOUND THEN
@@ -30,6 +34,8 @@ BEGIN
     in_tokens := r.charged_in_tokens;
     out_tokens := r.charged_out_tokens;
     cost_nanos := r.charged_cost_nanos;
+    v_model := coalesce(p_model, r.model);
+    v_cached := coalesce(p_cached_in_tokens, r.cached_in_tokens);
 
     IF p_usage_id IS NOT NULL AND r.state <> 'open' THEN
         SELECT u.in_tokens AS i, u.out_tokens AS o, u.cost_nanos AS c INTO s
@@ -61,39 +67,51 @@ BEGIN
         out_tokens := r.estimated_out_tokens;
         cost_nanos := r.estimated_cost_nanos;
     ELSE
+        -- A usage that comes again without its cost isn't priced again: prices may have changed since.
+        IF v_cost IS NULL AND (r.state = 'open' OR NOT r.completion_counted
+                OR (p_in_tokens, p_out_tokens) IS DISTINCT FROM (r.usage_in_tokens, r.usage_out_tokens)
+                OR r.usage_cost_nanos IS NULL
+                   AND (v_model, v_cached) IS DISTINCT FROM (r.model, r.cached_in_tokens)) THEN
+            v_cost := quota_price(v_model, p_in_tokens, v_cached, p_out_tokens, r.admitted_at);
+        END IF;
         v_same := r.state <> 'open' AND r.completion_counted
                   AND (p_in_tokens, p_out_tokens) IS NOT DISTINCT FROM (r.charged_in_tokens, r.charged_out_tokens)
-                  AND coalesce(p_cost_nanos, r.charged_cost_nanos) = r.charged_cost_nanos;
+                  AND coalesce(v_cost, r.charged_cost_nanos) = r.charged_cost_nanos;
         outcome := CASE
             WHEN r.state = 'open' THEN 'settled'
             WHEN v_same AND (r.state = 'settled' OR r.usage_in_tokens IS NOT NULL) THEN 'replayed'
             ELSE 'corrected' END;
         in_tokens := p_in_tokens;
         out_tokens := p_out_tokens;
-        cost_nanos := coalesce(p_cost_nanos, CASE WHEN v_same THEN r.charged_cost_nanos
+        cost_nanos := coalesce(v_cost, CASE WHEN v_same THEN r.charged_cost_nanos
             ELSE quota_cost_share(r.estimated_cost_nanos, p_in_tokens::numeric + p_out_tokens,
                                   r.estimated_in_tokens::numeric + r.estimated_out_tokens) END);
     END IF;
 
-    IF outcome = 'replayed' AND p_usage_id IS NULL AND NOT r.usage_missing AND NOT (r.unpriced AND p_cost_nanos IS NOT NULL) THEN
+    IF outcome = 'replayed' AND p_usage_id IS NULL AND NOT r.usage_missing AND NOT (r.unpriced AND v_cost IS NOT NULL) THEN
         RETURN;
     END IF;
     booking := quota_reservation_post(r, CASE WHEN r.state = 'open' THEN 'settled' ELSE r.state END,
                                       in_tokens, out_tokens, cost_nanos, true, p_now);
     UPDATE quota_reservations q SET
         usage_missing    = NOT v_figures,
-        unpriced         = v_figures AND p_cost_nanos IS NULL AND (r.unpriced OR NOT coalesce(v_same, false)),
+        unpriced         = v_figures AND v_cost IS NULL AND (r.unpriced OR NOT coalesce(v_same, false)),
         late             = r.late OR r.state IN ('released', 'expired'),
         over             = v_figures AND NOT r.unreserved
                            AND (p_in_tokens > r.estimated_in_tokens OR p_out_tokens > r.estimated_out_tokens
                                 OR cost_nanos > r.estimated_cost_nanos),
-        model            = coalesce(p_model, r.model),
-        cached_in_tokens = coalesce(p_cached_in_tokens, r.cached_in_tokens),
+        model            = v_model,
+        cached_in_tokens = v_cached,
         usage_id         = p_usage_id,
         usage_in_tokens  = p_in_tokens,
         usage_out_tokens = p_out_tokens,
         usage_cost_nanos = p_cost_nanos
     WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id;
+    IF v_figures AND v_cost IS NULL AND (r.unpriced OR NOT coalesce(v_same, false)) THEN
+        PERFORM quota_unpriced_note(p_tenant, p_request_id, v_model, p_in_tokens, r.admitted_at, p_now);
+    ELSIF r.unpriced THEN
+        DELETE FROM quota_unpriced w WHERE w.tenant_id = p_tenant AND w.request_id = p_request_id;
+    END IF;
     -- The row remembers the latest usage with its id, if any; the ids before it move aside.
     IF r.usage_id IS NOT NULL AND p_usage_id IS DISTINCT FROM r.usage_id THEN
         INSERT INTO quota_usage_ids (tenant_id, request_id, usage_id, in_tokens, out_tokens, cost_nanos, seen_at)
@@ -121,10 +139,12 @@ DECLARE
     v_dept text;
     v_env  text;
     v_day  date := quota_day(p_now);
+    v_cost bigint := coalesce(p_cost_nanos, CASE WHEN p_in_tokens IS NOT NULL
+                              THEN quota_price(p_model, p_in_tokens, p_cached_in_tokens, p_out_tokens, p_now) END);
 BEGIN
     in_tokens := coalesce(p_in_tokens, 0);
     out_tokens := coalesce(p_out_tokens, 0);
-    cost_nanos := coalesce(p_cost_nanos, 0);
+    cost_nanos := coalesce(v_cost, 0);
     SELECT l.department_id, l.environment INTO v_dept, v_env FROM tenant_limits l WHERE l.tenant_id = p_tenant;
     IF NOT FOUND AND NOT EXISTS (SELECT FROM quota_usage u WHERE u.tenant_id = p_tenant)
        AND NOT EXISTS (SELECT FROM quota_reservations q WHERE q.tenant_id = p_tenant) THEN
@@ -141,8 +161,11 @@ BEGIN
         usage_id, usage_in_tokens, usage_out_tokens, usage_cost_nanos)
     VALUES (
         p_tenant, p_request_id, 'settled', v_day, v_dept, v_env, 0, 0, 0, in_tokens, out_tokens, cost_nanos,
-        p_cached_in_tokens, false, p_in_tokens IS NULL, p_in_tokens IS NOT NULL AND p_cost_nanos IS NULL, true, 0,
+        p_cached_in_tokens, false, p_in_tokens IS NULL, p_in_tokens IS NOT NULL AND v_cost IS NULL, true, 0,
         p_now, p_now, p_now, p_model, p_usage_id, p_in_tokens, p_out_tokens, p_cost_nanos);
+    IF p_in_tokens IS NOT NULL AND v_cost IS NULL THEN
+        PERFORM quota_unpriced_note(p_tenant, p_request_id, p_model, p_in_tokens, p_now, p_now);
+    END IF;
     PERFORM quota_usage_add(p_tenant, v_day, 1, in_tokens, out_tokens, cost_nanos, 0, 0, 0, false);
     booking := (v_dept, v_env, quota_month(v_day), in_tokens + out_tokens, cost_nanos, 0, 0)::quota_booking;
 END $$;
