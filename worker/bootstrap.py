@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from worker.errors import QuotaWorkerError
     from worker.jobs.context import JobPorts
     from worker.notifiers.channels import ConfiguredChannels
+    from worker.postgres.diagnosis import PostgresEstimates
     from worker.postgres.embedded import EmbeddedServer
     from worker.postgres.jobs import PostgresJobRuns
     from worker.postgres.reports import PostgresReports
@@ -151,6 +152,7 @@ class Deps:
     async def job_ports(self, channels: ConfiguredChannels) -> JobPorts:
         """The adapters that jobs see, on the command's pool; closes the channels at the end."""
         from worker.jobs.context import JobPorts
+        from worker.postgres.diagnosis import PostgresDiagnosis
         from worker.postgres.jobs import PostgresMonths
         from worker.postgres.ledger import PostgresLedger
         from worker.postgres.outbox import OutboxRules, PostgresOutbox, PostgresWarnings
@@ -166,6 +168,12 @@ class Deps:
             warnings=PostgresWarnings(pool, outbox, channels.routes),
             outbox=PostgresOutbox(pool, outbox, rules),
             channels=channels,
+            diagnosis=PostgresDiagnosis(
+                pool,
+                load_queries(self.assets, "diagnosis"),
+                channels.routes,
+                self.delivery().diagnosis,
+            ),
         )
 
     async def job_runs(self) -> PostgresJobRuns:
@@ -174,6 +182,13 @@ class Deps:
         from worker.postgres.queries import load_queries
 
         return PostgresJobRuns(await self.pool(), load_queries(self.assets, "jobs"))
+
+    async def estimates(self) -> PostgresEstimates:
+        """The read of how far estimates lie from usage."""
+        from worker.postgres.diagnosis import PostgresEstimates
+        from worker.postgres.queries import load_queries
+
+        return PostgresEstimates(await self.pool(), load_queries(self.assets, "diagnosis"))
 
     async def reports(self) -> PostgresReports:
         """Reads for people."""

@@ -98,6 +98,13 @@ class CrossingCounts(NamedTuple):
     rearmed: int
 
 
+class MissingTold(NamedTuple):
+    """One pass of the diagnosis: groups told to come without usage, in how many messages."""
+
+    groups: int
+    messages: int
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
     """A claimed message: held until its lease ends.

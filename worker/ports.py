@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         InboxBooked,
         JobRun,
         JobSchedule,
+        MissingTold,
         MonthRolled,
         OutboxMessage,
         SendRate,
@@ -109,6 +110,16 @@ class Warnings(Protocol):
 
     async def count_untold(self, now: datetime | None) -> int:
         """How many crossings ``decide`` would log now; changes nothing."""
+
+
+class Diagnosis(Protocol):
+    """What diagnose needs: finding groups of requests without usage, and telling them."""
+
+    async def tell_missing(self, limit: int, now: datetime | None) -> MissingTold:
+        """Tell at most ``limit`` untold groups in one message, written with the note of it."""
+
+    async def count_untold(self, now: datetime | None) -> int:
+        """How many groups ``tell_missing`` would tell now; changes nothing."""
 
 
 class Outbox(Protocol):

@@ -91,12 +91,51 @@ class QuietHours(NamedTuple):
     zone: str | None = None
 
 
+class SourceSettings(NamedTuple):
+    """One usage source: its name, its kind (`sql`, `http`), and what it is made with.
+
+    `values` has every key of the kind, None where unset; references are followed already,
+    so it holds secrets. `words` maps our words (`in_tokens`, ...) to its columns or paths.
+    """
+
+    name: str
+    kind: str
+    values: Mapping[str, Any]
+    words: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"SourceSettings(name={self.name!r}, kind={self.kind!r})"
+
+
+class AskingSettings(NamedTuple):
+    """The usage sources in the order in which they are asked.
+
+    `wait_seconds`: how long after its time ran out a reservation waits for their answer
+    before its stale policy is applied; `ask_seconds`: how long one tick asks at most.
+    """
+
+    sources: tuple[SourceSettings, ...] = ()
+    wait_seconds: int = 900
+    ask_seconds: int = 30
+
+
+class DiagnosisSettings(NamedTuple):
+    """When requests without usage are told: more than `missing_pct` percent of a day's requests.
+
+    Groups of fewer than `min_requests` a day say nothing. `off`: it is never told.
+    """
+
+    missing_pct: int = 5
+    min_requests: int = 20
+    off: bool = False
+
+
 class DeliverySettings(NamedTuple):
     """The channels and who is told on which. As it stands: the console alone.
 
     `channels` are in the order of their definition, each name once. `fallback` empty: others of
     the channels, `fallback_names` says which. `source` says where it was read, None: the variables;
-    `secret_variables` are those that a file's secrets stand in.
+    `secret_variables` are those that a file's secrets stand in. `asking`: only a file has sources.
     """
 
     channels: tuple[ChannelSettings, ...] = ()
@@ -107,6 +146,8 @@ class DeliverySettings(NamedTuple):
     tell_available: bool = False
     source: str | None = None
     secret_variables: tuple[str, ...] = ()
+    diagnosis: DiagnosisSettings = DiagnosisSettings()
+    asking: AskingSettings = AskingSettings()
 
     @property
     def fallback_names(self) -> tuple[str, ...]:

@@ -71,6 +71,7 @@ async def test_hourly_work_runs_once_an_hour_and_each_slot_once_after_a_silence(
         "soft_warn": (5, 5),
         "deliver": (5, 5),
         "roll_month": (3, 3),
+        "diagnose": (3, 3),
     }
 
 
@@ -143,6 +144,7 @@ async def test_a_failing_job_stops_no_other_and_is_due_again(dsn: str, conn: Con
         "reconcile": "done",
         "soft_warn": "done",
         "roll_month": "failed",
+        "diagnose": "done",
         "deliver": "done",
     }
     error = await conn.fetchval("SELECT error FROM job_runs WHERE job = 'roll_month'")

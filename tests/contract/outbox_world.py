@@ -88,6 +88,7 @@ async def run_deliver(
                 OutboxRules((*channels.names, "console"), channels.fallbacks, channels.quiet),
             ),
             channels=channels,
+            diagnosis=cast("Any", None),
         )
         deadline = Deadline(seconds, monotonic_seconds)
         return await deliver.run(JobContext(now, deadline, dry_run, ports))

@@ -169,7 +169,9 @@ class Worker:
             one.clock = clock
         outbox.post, outbox.leased = post, {}
         nobody = cast("Any", None)
-        return cls(pool, JobPorts(nobody, nobody, warnings, outbox, channels), clock)
+        return cls(
+            pool, JobPorts(nobody, nobody, warnings, outbox, channels, diagnosis=nobody), clock
+        )
 
     async def stop(self) -> None:
         await self._pool.close()

@@ -26,5 +26,7 @@ COMMANDS: Final[dict[str, str]] = {
     "channel": "the configured channels: list them, or send a test on one",
     "status": "who is hot: one row per tenant and department, worst first",
     "alerts": "what was told, when and to whom; what waits, and what was given up",
+    "estimates": "how far estimates lie from usage, per model, and the factor that mends them",
+    "invoice": "a provider's invoice beside the ledger: what differs, and why",
     "preview": "what a message looks like on a channel, from samples",
 }

@@ -11,7 +11,13 @@ from worker.configuration.routing import ROUTES_MAX, UNKNOWN, Routing, quiet_hou
 from worker.configuration.syntax import BrokenSyntaxError, parse
 from worker.configuration.table import Source, Table, bare, meant, shown
 from worker.errors import ConfigurationError
-from worker.settings import CONSOLE, ChannelSettings, DeliverySettings
+from worker.settings import (
+    CONSOLE,
+    AskingSettings,
+    ChannelSettings,
+    DeliverySettings,
+    DiagnosisSettings,
+)
 from worker.untrusted import visible
 
 if TYPE_CHECKING:
@@ -19,6 +25,11 @@ if TYPE_CHECKING:
 
 FILE_MAX_BYTES: Final = 1_048_576
 NAME_MAX_LETTERS: Final = 63
+MIN_REQUESTS_MAX: Final = 1_000_000
+NAME_FAULT: Final = (
+    f"is no name: 1 to {NAME_MAX_LETTERS} letters, none of them a control character, "
+    "no space or '-' at its beginning, no space at its end"
+)
 
 
 def read_delivery(file: str, environ: Mapping[str, str]) -> DeliverySettings:
@@ -58,6 +69,7 @@ def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySetting
     if default_table is not None:
         default_table.finish()
     messages = document.table("messages")
+    diagnosis = _diagnosis(document.table("diagnosis"))
     delivery = DeliverySettings(
         channels=channels,
         default=default,
@@ -66,12 +78,40 @@ def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySetting
         quiet=quiet_hours(document.table("quiet_hours")),
         tell_available=messages is not None and messages.flag("available_again"),
         source=file,
-        secret_variables=tuple(sorted(source.secret_variables)),
+        asking=_asking(document),
+        diagnosis=diagnosis,
     )
+    # those of the sources, too
+    delivery = delivery._replace(secret_variables=tuple(sorted(source.secret_variables)))
     if messages is not None:
         messages.finish()
     document.finish()
     return delivery
+
+
+def _asking(document: Table) -> AskingSettings:
+    sources, reconcile = document.table("sources"), document.table("reconcile")
+    if sources is None and reconcile is None:
+        return AskingSettings()
+    from worker.configuration.sources import read_asking
+
+    return read_asking(sources, reconcile)
+
+
+def _diagnosis(table: Table | None) -> DiagnosisSettings:
+    """When requests without usage are told."""
+    usual = DiagnosisSettings()
+    if table is None:
+        return usual
+    missing_pct = table.number("missing_pct", 0, 99)
+    min_requests = table.number("min_requests", 1, MIN_REQUESTS_MAX)
+    off = table.flag("off")
+    table.finish()
+    return DiagnosisSettings(
+        usual.missing_pct if missing_pct is None else missing_pct,
+        usual.min_requests if min_requests is None else min_requests,
+        off,
+    )
 
 
 def _channels(document: Table) -> tuple[ChannelSettings, ...]:
@@ -80,12 +120,8 @@ def _channels(document: Table) -> tuple[ChannelSettings, ...]:
         return ()
     channels: list[ChannelSettings] = []
     for name in tables.names():
-        if not _is_name(name):
-            tables.fault(
-                name,
-                f"is no name: 1 to {NAME_MAX_LETTERS} letters, none of them a control character, "
-                "no space or '-' at its beginning, no space at its end",
-            )
+        if not is_name(name):
+            tables.fault(name, NAME_FAULT)
         table = tables.table(name)
         # what names a channel that could not be read is right all the same
         channels.append(
@@ -108,7 +144,8 @@ def _channel(name: str, table: Table) -> ChannelSettings:
     return channel
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
+    """Whether a channel may be called so."""
     return (
         0 < len(name) <= NAME_MAX_LETTERS
         and name.isprintable()

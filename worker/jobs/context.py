@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from worker.models import ChannelFailure
-    from worker.ports import Channels, Ledger, Months, Outbox, Warnings
+    from worker.ports import Channels, Diagnosis, Ledger, Months, Outbox, Warnings
 
 
 class Deadline:
@@ -85,6 +85,7 @@ class JobPorts(NamedTuple):
     warnings: Warnings
     outbox: Outbox
     channels: Channels
+    diagnosis: Diagnosis
 
 
 class JobContext(NamedTuple):
