@@ -1,0 +1,148 @@
+"""The ledger's side of an invoice check: every part, and all of it together, on one database."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from sql.calls import at
+from worker.assets import Assets
+from worker.invoice.figures import NOTHING, Figures, LedgerMonth, Part, total
+from worker.postgres.invoice import PostgresInvoice
+from worker.postgres.pool import connect_arguments
+from worker.postgres.queries import load_queries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sql.calls import Calls
+
+MONTH = date(2026, 5, 1)
+DAY = date(2026, 5, 15)
+CENT = 10_000_000
+
+
+async def read(dsn: str, wanted: Callable[[str], bool] | None = None) -> LedgerMonth:
+    """On a connection that could not write."""
+    arguments = connect_arguments()
+    arguments["server_settings"] = {"default_transaction_read_only": "on"}
+    async with asyncpg.create_pool(dsn, min_size=1, max_size=1, **arguments) as pool:
+        invoice = PostgresInvoice(pool, load_queries(Assets(), "invoice"))
+        assert await invoice.billing_rules() == (
+            await pool.fetchval("SELECT quota_zone()"),
+            "USD",
+        )
+        return await invoice.month(MONTH, wanted)
+
+
+async def make_world(calls: Calls) -> None:
+    await calls.tenant("t")
+    await calls.tenant("drops", stale_policy="release")
+    # settled, with cached input; downgraded to another model by the answer
+    await calls.reserve("t", "settled", (100, 50, 900), model="big")
+    await calls.settle("t", "settled", (90, 40, 800), model="small", cached=30)
+    # no usage: by estimate, and dropped; told so by the caller
+    await calls.reserve("t", "stale", (10, 5, 70), model="big", ttl_seconds=60)
+    await calls.reserve("drops", "dropped", (11, 6, 71), model="big", ttl_seconds=60)
+    await calls.expire(now=calls.now + timedelta(minutes=5))  # type: ignore[operator]
+    await calls.reserve("t", "missing", (20, 7, 80), model="big")
+    await calls.settle("t", "missing", (None, None, None))
+    # never reserved, without a cost; still open; given up after a part
+    await calls.settle("t", "unreserved", (30, 8, None), model="odd")
+    await calls.reserve("t", "open", (40, 9, 90), model="big")
+    await calls.reserve("t", "part", (50, 10, 100), model="big")
+    await calls.release("t", "part", (50, 3, 60))
+    # another month, which is not read
+    await calls.reserve("t", "june", (1, 1, 1), model="big", now=at("2026-06-01T00:00:00"))
+    await calls.settle("t", "june", (1, 1, 1), now=at("2026-06-01T00:00:00"))
+
+
+async def test_each_part_is_told_and_all_together_is_what_the_counters_have(
+    dsn: str, calls: Calls
+) -> None:
+    await make_world(calls)
+    # legacy programs: one write folded in, one that waits
+    sql = "UPDATE quota_usage SET input_tokens = input_tokens + $1, cost_cents = cost_cents + $2"
+    await calls.conn.execute(f"{sql} WHERE tenant_id = 't' AND period = $3", 1000, 2, DAY)
+    await calls.conn.execute("SELECT quota_book_legacy(1000, $1)", calls.now)
+    await calls.conn.execute(f"{sql} WHERE tenant_id = 't' AND period = $3", 500, 1, DAY)
+    month = await read(dsn)
+    assert (month.month, month.zone, month.currency) == (MONTH, "UTC", "USD")
+    cells = {cell.model: cell for cell in month.cells}
+    assert set(cells) == {"big", "small", "odd"}
+    assert {cell.day for cell in month.cells} == {DAY}
+    assert cells["small"].charged == Part(1, Figures(90, 30, 40, 800))
+    big = cells["big"]
+    assert big.charged == Part(4, Figures(10 + 20 + 50, 0, 5 + 7 + 3, 70 + 80 + 60))
+    assert big.stale == Part(2, Figures(30, 0, 12, 150))
+    assert big.dropped == Part(1, Figures(11, 0, 6, 71))
+    assert big.held == Part(1, Figures(40, 0, 9, 90))
+    assert (big.unreserved, big.unpriced) == (Part(), Part())
+    assert cells["odd"].unreserved == cells["odd"].unpriced == Part(1, Figures(30, 0, 8, 0))
+    assert month.legacy == {DAY: Figures(1500, 0, 0, 3 * CENT)}
+    assert month.unlisted == {}
+
+    used = await calls.row(
+        "SELECT sum(input_tokens)::bigint AS i, sum(output_tokens)::bigint AS o,"
+        " sum(cost_cents::numeric * 10000000 + cost_subcent_nanos)::bigint AS c"
+        " FROM quota_usage WHERE period = $1",
+        DAY,
+    )
+    known = total(cell.charged.figures + cell.held.figures for cell in month.cells)
+    known += total(month.legacy.values())
+    assert (known.in_tokens, known.out_tokens, known.cost_nanos) == tuple(used.values())
+
+    # a request that is forgotten is missed by the day's counters
+    await calls.conn.execute("DELETE FROM quota_reservations WHERE request_id = 'settled'")
+    month = await read(dsn)
+    assert month.unlisted == {DAY: Figures(90, 0, 40, 800)}
+
+    # some models alone: neither other models nor what has none
+    month = await read(dsn, lambda model: model == "odd")
+    assert [cell.model for cell in month.cells] == ["odd"]
+    assert (month.legacy, month.unlisted) == ({}, {})
+    assert total(figures for _, figures in month.times) == Figures(30, 0, 8, 0)
+
+
+async def test_times_reach_beyond_the_month_and_days_are_of_the_billing_zone(
+    dsn: str, calls: Calls
+) -> None:
+    await calls.zone("Asia/Shanghai")
+    await calls.tenant("t")
+    for number, moment in enumerate(
+        # before the window; the last of April there; the first of May there, twice a half hour
+        ["04-28T15:00:00", "04-30T15:59:59", "04-30T16:00:00", "04-30T16:29:59", "04-30T16:30:00"]
+    ):
+        now = at(f"2026-{moment}")
+        await calls.reserve("t", f"r{number}", (1, 1, 1), now=now)
+        await calls.settle("t", f"r{number}", (10**number, 0, 1), now=now)
+    month = await read(dsn)
+    assert [(cell.day, cell.model) for cell in month.cells] == [(MONTH, "")]
+    assert month.cells[0].charged == Part(3, Figures(11100, 0, 0, 3))
+    assert [(moment.isoformat(), one.in_tokens) for moment, one in month.times] == [
+        ("2026-04-30T15:30:00+00:00", 10),
+        ("2026-04-30T16:00:00+00:00", 1100),
+        ("2026-04-30T16:30:00+00:00", 10000),
+    ]
+    assert (month.legacy, month.unlisted, NOTHING) == ({}, {}, Figures())
+
+
+async def test_rates_by_currency_and_day(dsn: str, calls: Calls) -> None:
+    await calls.conn.execute(
+        "INSERT INTO quota_currency_rates (currency, valid_from, rate) VALUES"
+        " ('CNY', '2026-04-01', 0.14), ('CNY', '2026-05-31', 0.15), ('CNY', '2026-06-01', 9),"
+        " ('EUR', '2026-05-01', 1.1), ('JPY', '2026-05-01', 0.01)"
+    )
+    async with asyncpg.create_pool(dsn, min_size=1, max_size=1, **connect_arguments()) as pool:
+        invoice = PostgresInvoice(pool, load_queries(Assets(), "invoice"))
+        assert await invoice.rates(["CNY", "EUR", "GBP"], MONTH) == {
+            "CNY": [
+                (date(2026, 4, 1), Decimal("0.14")),
+                (date(2026, 5, 31), Decimal("0.15")),
+            ],
+            "EUR": [(date(2026, 5, 1), Decimal("1.1"))],
+        }
+        assert await invoice.rates([], MONTH) == {}

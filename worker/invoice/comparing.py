@@ -1,0 +1,179 @@
+"""The ledger's month beside the invoice's: by model and by day, and whether they agree. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from worker.errors import UsageError
+from worker.invoice.figures import CACHED, COST, INPUT, NOTHING, OUTPUT, TOKENS, Figures, total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import date
+    from decimal import Decimal
+
+    from worker.invoice.figures import LedgerMonth
+    from worker.invoice.names import Names
+    from worker.invoice.reading import Invoice
+
+NO_MODEL: Final = "(no model)"
+LEGACY: Final = "(legacy charges)"
+UNLISTED: Final = "(requests no longer remembered)"
+ALL_MODELS: Final = "(all models)"
+UNKNOWN: Final = frozenset({NO_MODEL, LEGACY, UNLISTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One model or day on both sides; ``names``: the model as both sides write it."""
+
+    name: str
+    ledger: Figures
+    invoice: Figures
+    within: bool
+    names: tuple[str, ...] = ()
+
+    @property
+    def difference(self) -> Figures:
+        """What the ledger has more than the invoice."""
+        return self.ledger - self.invoice
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both sides of a month. ``measure``: COST or TOKENS, what is judged and ranked by.
+
+    ``measures``: what the invoice tells of, and so what can be compared. ``models`` and ``days``
+    are ranked by their absolute difference. ``spread``: what the models' differences add up to
+    where none makes up for another; ``allowed`` for it.
+    """
+
+    measure: str
+    measures: tuple[str, ...]
+    tolerance_pct: Decimal
+    ledger: Figures
+    invoice: Figures
+    models: tuple[Line, ...]
+    days: tuple[Line, ...]
+    spread: int
+    allowed: int
+
+    @property
+    def within(self) -> bool:
+        """Whether the invoice agrees with the ledger within the tolerance."""
+        return self.spread <= self.allowed
+
+    @property
+    def difference(self) -> Figures:
+        """What the ledger has more than the invoice."""
+        return self.ledger - self.invoice
+
+
+def judged_measure(measures: frozenset[str]) -> str:
+    """The cost where the invoice has it, else tokens."""
+    return COST if COST in measures else TOKENS
+
+
+@dataclass(slots=True)
+class _Sides:
+    """Both sides by day and name, and how the names were written."""
+
+    left: dict[tuple[date, str], Figures] = field(default_factory=dict)
+    right: dict[tuple[date, str], Figures] = field(default_factory=dict)
+    spelled: dict[str, set[str]] = field(default_factory=dict)
+
+    def add_ledger(self, day: date, name: str, figures: Figures, written: str = "") -> None:
+        self.left[day, name] = self.left.get((day, name), NOTHING) + figures
+        self._spell(name, written)
+
+    def add_invoice(self, day: date, name: str, figures: Figures, written: str) -> None:
+        self.right[day, name] = self.right.get((day, name), NOTHING) + figures
+        self._spell(name, written)
+
+    def _spell(self, name: str, written: str) -> None:
+        if written and name != ALL_MODELS:
+            self.spelled.setdefault(name, set()).add(written)
+
+    def lines(self, place: int, measure: str, tolerance_pct: Decimal) -> tuple[Line, ...]:
+        """Both sides by day (place 0) or model (1), the largest differences first."""
+        ours, theirs = _grouped(self.left, place), _grouped(self.right, place)
+        lines = []
+        for name in ours.keys() | theirs.keys():
+            a, b = ours.get(name, NOTHING), theirs.get(name, NOTHING)
+            larger = max(abs(a.of(measure)), abs(b.of(measure)))
+            within = abs(a.of(measure) - b.of(measure)) <= _allowed(larger, tolerance_pct)
+            lines.append(Line(name, a, b, within, tuple(sorted(self.spelled.get(name, ())))))
+        lines.sort(key=lambda one: (-abs(one.difference.of(measure)), one.name))
+        return tuple(lines)
+
+
+def compare(
+    invoice: Invoice, ledger: LedgerMonth, names: Names, tolerance_pct: Decimal
+) -> Comparison:
+    """Compare what both sides tell of, model by model and day by day.
+
+    Where the invoice names no model at all, all of the ledger's are one. Raises UsageError
+    where ``names`` leaves nothing of the invoice.
+    """
+    sides = _sides(invoice, ledger, names)
+    measure = judged_measure(invoice.tally.measures)
+    ours, theirs = total(sides.left.values()), total(sides.right.values())
+    models = sides.lines(1, measure, tolerance_pct)
+    base = theirs.of(measure) or ours.of(measure)
+    return Comparison(
+        measure=measure,
+        measures=tuple(m for m in (COST, INPUT, CACHED, OUTPUT) if m in invoice.tally.measures),
+        tolerance_pct=tolerance_pct,
+        ledger=ours,
+        invoice=theirs,
+        models=models,
+        days=sides.lines(0, measure, tolerance_pct),
+        spread=_spread(models, measure),
+        allowed=_allowed(abs(base), tolerance_pct),
+    )
+
+
+def _sides(invoice: Invoice, ledger: LedgerMonth, names: Names) -> _Sides:
+    by_model = any(name for (_, name), figures in invoice.cells.items() if figures != NOTHING)
+    if not by_model and not names.all:
+        raise UsageError("--only can't be followed: the invoice names no models")
+    sides = _Sides()
+    for (day, written), figures in invoice.cells.items():
+        name = names.of_invoice(written) or NO_MODEL
+        if names.wanted(name):
+            sides.add_invoice(day, name if by_model else ALL_MODELS, figures, written)
+    if not sides.right:
+        raise UsageError("--only leaves nothing of the invoice: its models have other names")
+    for cell in ledger.cells:
+        name = names.of_ledger(cell.model) or NO_MODEL
+        if cell.charged.requests and names.wanted(name):
+            figures = cell.charged.figures
+            sides.add_ledger(cell.day, name if by_model else ALL_MODELS, figures, cell.model)
+    for name, days in ((LEGACY, ledger.legacy), (UNLISTED, ledger.unlisted)):
+        for day, figures in days.items():
+            sides.add_ledger(day, name if by_model else ALL_MODELS, figures)
+    return sides
+
+
+def _grouped(cells: Mapping[tuple[date, str], Figures], place: int) -> dict[str, Figures]:
+    found: dict[str, Figures] = {}
+    for key, figures in cells.items():
+        found[str(key[place])] = found.get(str(key[place]), NOTHING) + figures
+    return found
+
+
+def _spread(models: tuple[Line, ...], measure: str) -> int:
+    """What the models' differences add up to, none making up for another's.
+
+    Charges of no known model may be anybody's: they fill up what others lack.
+    """
+    known = [one.difference.of(measure) for one in models if one.name not in UNKNOWN]
+    unknown = sum(one.difference.of(measure) for one in models if one.name in UNKNOWN)
+    more = sum(one for one in known if one > 0)
+    less = -sum(one for one in known if one < 0)
+    return more + abs(less - unknown) if unknown >= 0 else less + abs(more + unknown)
+
+
+def _allowed(amount: int, tolerance_pct: Decimal) -> int:
+    return int(amount * tolerance_pct / 100)

@@ -1,0 +1,202 @@
+"""What makes the ledger and an invoice differ, each with its amount, out of the data. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from worker.invoice.comparing import ALL_MODELS, UNKNOWN
+from worker.invoice.figures import CACHED, COST, INPUT, NOTHING, TOKENS, Part, total
+from worker.status_text import clipped
+from worker.untrusted import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from zoneinfo import ZoneInfo
+
+    from worker.invoice.comparing import Comparison, Line
+    from worker.invoice.figures import Figures, LedgerMonth
+    from worker.invoice.names import Names
+    from worker.invoice.reading import Invoice
+    from worker.invoice.zones import ZoneFit
+
+MAX_NAMED_MODELS: Final = 5
+# A cause that takes away at least this part of a difference explains it.
+_HALF: Final = 2
+
+# Of LedgerCell's parts: what is said behind the number of requests.
+_PARTS: Final = {
+    "stale": "requests without usage are charged by estimate, the invoice has what they used",
+    "dropped": "requests without usage were charged nothing (stale_policy release), estimated at",
+    "held": "requests are still open and not charged yet, they hold",
+    "unreserved": "requests were never reserved, and stand on the day on which they were posted",
+    "unpriced": "requests have no known price, only an estimated cost: quota-worker price unpriced",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One cause. ``requests``, ``tokens``, ``cost_nanos``: how much of it; None: not told.
+
+    Amounts are of what the text names, not yet of the difference: a cause may explain less.
+    """
+
+    kind: str
+    text: str
+    requests: int | None = None
+    tokens: int | None = None
+    cost_nanos: int | None = None
+
+
+def explain(
+    comparison: Comparison,
+    invoice: Invoice,
+    ledger: LedgerMonth,
+    names: Names,
+    fit: ZoneFit | None,
+    zone: ZoneInfo,
+) -> tuple[Explanation, ...]:
+    """All causes that the data shows, whether the difference is within the tolerance or not."""
+    return (
+        *_parts(ledger, names),
+        *_uncounted(ledger),
+        *_one_sided(comparison),
+        *_cached(comparison),
+        *_zone(comparison, ledger, fit, zone),
+        *_currency(invoice, ledger),
+    )
+
+
+def _parts(ledger: LedgerMonth, names: Names) -> Iterator[Explanation]:
+    for kind, text in _PARTS.items():
+        part = Part()
+        for cell in ledger.cells:
+            if names.wanted(names.of_ledger(cell.model)):
+                part += getattr(cell, kind)
+        if part.requests:
+            yield _of_figures(kind, text, part.figures, part.requests)
+
+
+def _uncounted(ledger: LedgerMonth) -> Iterator[Explanation]:
+    legacy, unlisted = total(ledger.legacy.values()), total(ledger.unlisted.values())
+    if ledger.legacy:
+        text = "charges without a request (quota_check_and_charge, direct writes) have no model"
+        yield _of_figures("legacy", text, legacy)
+    if ledger.unlisted:
+        text = (
+            "the days' counters have more than the requests that are remembered: those that ended"
+            " long ago are forgotten; of younger months ask quota-worker audit"
+        )
+        yield _of_figures("unlisted", text, unlisted)
+
+
+def _one_sided(comparison: Comparison) -> Iterator[Explanation]:
+    known = [one for one in comparison.models if one.name not in UNKNOWN | {ALL_MODELS}]
+    only_ours = [one for one in known if one.invoice == NOTHING and one.ledger != NOTHING]
+    only_theirs = [one for one in known if one.ledger == NOTHING and one.invoice != NOTHING]
+    if only_ours:
+        text = (
+            f"the invoice lacks {_named(only_ours)}: another provider's are left out with --only,"
+            " other names are told with --model"
+        )
+        yield _of_figures("ledger_only", text, total(one.ledger for one in only_ours))
+    if only_theirs:
+        text = (
+            f"the ledger lacks {_named(only_theirs)}: calls past the gateway, or other names, which"
+            " are told with --model"
+        )
+        figures = total(one.invoice for one in only_theirs)
+        tokens = figures.of(TOKENS) if comparison.measures != (COST,) else None
+        cost = figures.cost_nanos if COST in comparison.measures else None
+        yield Explanation("invoice_only", text, None, tokens, cost)
+
+
+def _cached(comparison: Comparison) -> Iterator[Explanation]:
+    """Does leaving out or adding cached tokens explain the input, or their price the cost?"""
+    if INPUT not in comparison.measures:
+        return
+    both = [one for one in comparison.models if NOTHING not in {one.ledger, one.invoice}]
+    ours, theirs = total(one.ledger for one in both), total(one.invoice for one in both)
+    apart = ours.in_tokens - theirs.in_tokens
+    small = int(theirs.in_tokens * comparison.tolerance_pct / 100)
+    if abs(apart) > small:
+        cached = {ours.cached_in_tokens}
+        if CACHED in comparison.measures:
+            cached.add(theirs.cached_in_tokens)
+        tried = [
+            (abs(apart - sign * amount), sign, amount)
+            for sign in (1, -1)
+            for amount in sorted(cached - {0})
+        ]
+        if tried and (best := min(tried))[0] * _HALF <= abs(apart):
+            left, sign, amount = best
+            who = "invoice" if sign > 0 else "ledger"
+            text = (
+                f"the {who}'s input seems to leave out cached tokens: with them the input differs"
+                f" by {left:,} tokens instead of {abs(apart):,}; cached are"
+            )
+            yield Explanation("cached", text, tokens=amount)
+        return
+    dearer = ours.cost_nanos - theirs.cost_nanos
+    allowed = int(theirs.cost_nanos * comparison.tolerance_pct / 100)
+    cached_in = max(ours.cached_in_tokens, theirs.cached_in_tokens)
+    if COST in comparison.measures and dearer > allowed and cached_in:
+        text = (
+            "the input agrees and the ledger's cost is higher: cached tokens may be charged at the"
+            " full price of input; of it"
+        )
+        yield Explanation("cached_price", text, tokens=cached_in, cost_nanos=dearer)
+
+
+def _zone(
+    comparison: Comparison, ledger: LedgerMonth, fit: ZoneFit | None, zone: ZoneInfo
+) -> Iterator[Explanation]:
+    if fit is None:
+        return
+    apart = fit.apart
+    if fit.zone_apart is not None and fit.zone_apart < fit.apart:
+        text = (
+            f"the invoice's days are of {zone.key}, the ledger's of {ledger.zone}: by the same days"
+            " the daily differences are smaller by"
+        )
+        yield _of_measure("zone", text, comparison, fit.apart - fit.zone_apart)
+        if fit.moved:
+            way = "more" if fit.moved > 0 else "less"
+            text = f"by the invoice's days the ledger's month has {way}, at its ends:"
+            yield _of_measure("zone_month", text, comparison, abs(fit.moved))
+    if fit.zone_apart is not None:
+        apart = fit.zone_apart
+    if apart > comparison.allowed and fit.shift and fit.best_apart * _HALF <= apart:
+        hours = abs(fit.shift.total_seconds()) / 3600
+        way = "later" if fit.shift.total_seconds() > 0 else "earlier"
+        text = (
+            f"the days fit as if the invoice's began {hours:g} hours {way} than those of"
+            f" {zone.key}, in a zone of {fit.offset_name}: say it with --zone; the daily"
+            " differences would be smaller by"
+        )
+        yield _of_measure("zone_hint", text, comparison, apart - fit.best_apart)
+
+
+def _currency(invoice: Invoice, ledger: LedgerMonth) -> Iterator[Explanation]:
+    for one in invoice.conversions:
+        text = (
+            f"{one.amount.normalize():,f} {one.currency} of the invoice were converted by the"
+            f" day's rate to {ledger.currency}, other rates give other amounts:"
+        )
+        yield Explanation("currency", text, cost_nanos=one.cost_nanos)
+
+
+def _of_figures(kind: str, text: str, figures: Figures, requests: int | None = None) -> Explanation:
+    return Explanation(kind, text, requests, figures.of(TOKENS), figures.cost_nanos)
+
+
+def _of_measure(kind: str, text: str, comparison: Comparison, amount: int) -> Explanation:
+    if comparison.measure == COST:
+        return Explanation(kind, text, cost_nanos=amount)
+    return Explanation(kind, text, tokens=amount)
+
+
+def _named(lines: Sequence[Line]) -> str:
+    shown = ", ".join(clipped(visible(one.name)) for one in lines[:MAX_NAMED_MODELS])
+    more = len(lines) - MAX_NAMED_MODELS
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,352 @@
+"""Reads an export in one pass and adds it up by day and model; memory doesn't grow with it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from datetime import time
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from worker.errors import UsageError
+from worker.invoice.columns import find_places
+from worker.invoice.figures import CACHED, COST, INPUT, OUTPUT, Figures
+from worker.invoice.table import open_table
+from worker.invoice.values import Numbers, parse_stamp
+from worker.money import NANOS_PER_UNIT
+from worker.periods import month_of
+from worker.status_text import clipped
+from worker.untrusted import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import date
+    from pathlib import Path
+    from zoneinfo import ZoneInfo
+
+    from worker.invoice.columns import Places
+    from worker.invoice.values import Stamp
+
+MAX_CELLS: Final = 200_000
+MAX_SHOWN_FAULTS: Final = 20
+MAX_MODEL_LETTERS: Final = 200
+_KEPT_STAMPS: Final = 4_096
+_PRECISION: Final = 60
+_CURRENCY_LETTERS: Final = 3
+
+DAYS: Final = "days"  # the export has days of its zone
+LOCAL: Final = "times"  # times of its zone
+MOMENTS: Final = "moments"  # times that name their own offset
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingRules:
+    """How a file is to be read. ``billing`` is the ledger's zone, ``zone`` the export's.
+
+    ``currency``: of rows that name none; ``where``: (column, pattern) that rows must fit.
+    """
+
+    month: date
+    billing: ZoneInfo
+    zone: ZoneInfo
+    currency: str
+    columns: dict[str, tuple[str, ...]] | None = None
+    decimal: str | None = None
+    slashed: str | None = None
+    where: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What is added up of one day, model and currency."""
+
+    rows: int = 0
+    in_tokens: int = 0
+    cached: int = 0
+    out_tokens: int = 0
+    cost: Decimal = Decimal(0)
+
+
+# the day in the export's zone, the billing day, the model as written, the currency
+_Key = tuple["date", "date", str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A file added up: ``sums`` by day, model as written and currency, of the month alone.
+
+    ``kind``: DAYS, LOCAL or MOMENTS. ``outside``: rows of other months; ``blank``: rows without
+    any amount; ``unlike``: rows that --where left out.
+    """
+
+    export: str
+    kind: str
+    measures: frozenset[str]
+    rows: int
+    outside: int
+    blank: int
+    unlike: int
+    sums: dict[tuple[date, str, str], _Sum]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What of the invoice was in another currency, and what it came to in nanos of ours."""
+
+    currency: str
+    amount: Decimal
+    cost_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invoice:
+    """An invoice by billing day and model as written; "": none. Costs in the billing currency."""
+
+    tally: Tally
+    cells: dict[tuple[date, str], Figures]
+    conversions: tuple[Conversion, ...] = ()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One pass over one file."""
+
+    places: Places
+    rules: ReadingRules
+    numbers: Numbers
+    width: int
+    where: list[tuple[int, str]]
+    stamp_of: Callable[[str], Stamp]
+    sums: dict[_Key, _Sum] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    broken: int = 0
+    rows: int = 0
+    outside: int = 0
+    blank: int = 0
+    unlike: int = 0
+    midnights: bool = True
+    timed: bool = False
+    sure: bool = True
+    first_day: date | None = None
+    last_day: date | None = None
+
+    def take(self, line: int, row: list[str]) -> None:
+        """Add a row; a broken one is noted."""
+        try:
+            self._add(row)
+        except ValueError as error:
+            self.broken += 1
+            if len(self.faults) < MAX_SHOWN_FAULTS:
+                self.faults.append(f"line {line}: {error}")
+
+    def _add(self, row: list[str]) -> None:
+        if len(row) != self.width:
+            raise ValueError(f"{len(row)} cells instead of {self.width}")
+        places = self.places
+        for place, pattern in self.where:
+            if not fnmatchcase(row[place].strip().casefold(), pattern):
+                self.unlike += 1
+                return
+        stamp = self.stamp_of(row[places.date])
+        numbers = [row[place] for place in (*places.input, *places.output, *places.cached)]
+        cost_text = row[places.cost] if places.cost is not None else ""
+        if not cost_text.strip() and not any(map(str.strip, numbers)):
+            self.blank += 1
+            return
+        in_tokens, out_tokens, cached = (
+            sum(self.numbers.count(row[place]) for place in many)
+            for many in (places.input, places.output, places.cached)
+        )
+        if places.cost is not None and not cost_text.strip():
+            raise ValueError("the cost is empty")
+        cost = self.numbers.amount(cost_text) if places.cost is not None else Decimal(0)
+        model = self._model(row)
+        currency = self._currency(row)
+        self.rows += 1
+        day = self._billing_day(stamp)
+        month = self.rules.month
+        if month not in {month_of(stamp.day), month_of(day)}:
+            self.outside += 1
+            return
+        key = (stamp.day, day, model, currency)
+        found = self.sums.get(key)
+        if found is None:
+            if len(self.sums) >= MAX_CELLS:
+                raise UsageError(
+                    f"more than {MAX_CELLS:,} days and models: is the column of models the right"
+                    " one? Say with --columns which it is"
+                )
+            found = self.sums[key] = _Sum()
+        found.rows += 1
+        found.in_tokens += in_tokens
+        found.cached += cached
+        found.out_tokens += out_tokens
+        found.cost += cost
+
+    def _billing_day(self, stamp: Stamp) -> date:
+        day = stamp.day
+        if stamp.moment is None:
+            self.sure = False
+        else:
+            self.timed = True
+            self.sure &= stamp.sure
+            if self.midnights:
+                local = stamp.moment.astimezone(self.rules.zone)
+                self.midnights = local.time() == time()
+            day = stamp.moment.astimezone(self.rules.billing).date()
+        self.first_day = min(self.first_day or day, day)
+        self.last_day = max(self.last_day or day, day)
+        return day
+
+    def _model(self, row: list[str]) -> str:
+        if self.places.model is None:
+            return ""
+        name = row[self.places.model].strip()
+        if self.places.cut:
+            name = name.partition(",")[0].strip()
+        if len(name) > MAX_MODEL_LETTERS:
+            raise ValueError(f"a model's name has more than {MAX_MODEL_LETTERS} letters")
+        return name
+
+    def _currency(self, row: list[str]) -> str:
+        if self.places.cost is None:
+            return self.rules.currency
+        written = "" if self.places.currency is None else row[self.places.currency].strip()
+        code = written.upper() or self.places.fixed_currency or self.rules.currency
+        if len(code) != _CURRENCY_LETTERS or not (code.isascii() and code.isalpha()):
+            raise ValueError(f"'{clipped(visible(written))}' is no currency like USD")
+        return code
+
+    def tally(self) -> Tally:
+        """What was added up, by the days that the export counts. Raises UsageError."""
+        kind = DAYS if self.midnights else MOMENTS if self.sure else LOCAL
+        sums: dict[tuple[date, str, str], _Sum] = {}
+        outside = self.outside
+        for (label, day, model, currency), one in self.sums.items():
+            chosen = label if kind == DAYS else day
+            if month_of(chosen) != self.rules.month:
+                outside += one.rows
+                continue
+            kept = sums.setdefault((chosen, model, currency), _Sum())
+            kept.rows += one.rows
+            kept.in_tokens += one.in_tokens
+            kept.cached += one.cached
+            kept.out_tokens += one.out_tokens
+            kept.cost += one.cost
+        if not sums:
+            raise UsageError(self._nothing())
+        places = self.places
+        measures = {
+            measure
+            for measure, there in (
+                (INPUT, places.input),
+                (CACHED, places.cached),
+                (OUTPUT, places.output),
+                (COST, places.cost is not None),
+            )
+            if there
+        }
+        counts = (self.rows, outside, self.blank, self.unlike)
+        return Tally(places.export, kind, frozenset(measures), *counts, sums)
+
+    def _nothing(self) -> str:
+        month = f"{self.rules.month:%Y-%m}"
+        if self.first_day is None:
+            left = f", {self.unlike:,} that --where leaves out" if self.unlike else ""
+            return f"the file has no row with an amount{left}: nothing to compare with {month}"
+        return (
+            f"no row of the file lies in {month}: its days go from {self.first_day}"
+            f" to {self.last_day}"
+        )
+
+
+def read_export(path: Path, rules: ReadingRules) -> Tally:
+    """The whole file added up.
+
+    Raises UsageError for what can't be read, an unknown header, no row of the month, and for
+    broken rows: the first 20 with their lines, and how many there are.
+    """
+    with open_table(path) as table, localcontext() as context:
+        context.prec = _PRECISION
+        places = find_places(table.header, rules.columns)
+        slashed = rules.slashed or places.slashed
+
+        @lru_cache(maxsize=_KEPT_STAMPS)
+        def stamp_of(text: str) -> Stamp:
+            return parse_stamp(text, rules.zone, slashed)
+
+        names = [name.strip().casefold() for name in table.header]
+        reader = _Reader(
+            places=places,
+            rules=rules,
+            numbers=Numbers(rules.decimal, doubtful=table.delimiter == ";"),
+            width=len(table.header),
+            where=[(_column(names, column), pattern) for column, pattern in rules.where],
+            stamp_of=stamp_of,
+        )
+        for line, row in table.rows:
+            reader.take(line, row)
+        if reader.broken:
+            raise UsageError(_refusal(path, reader))
+        return reader.tally()
+
+
+def convert(
+    tally: Tally, currency: str, rates: Mapping[str, Sequence[tuple[date, Decimal]]]
+) -> Invoice:
+    """Costs as nanos of the billing currency, each day at the latest rate that had begun.
+
+    ``rates``: by currency, ascending by the day from which they count. Rounded half up, once
+    per day, model and currency. Raises UsageError for a day without a rate.
+    """
+    cells: dict[tuple[date, str], Figures] = {}
+    amounts: dict[str, Decimal] = {}
+    nanos: dict[str, int] = {}
+    with localcontext() as context:
+        context.prec = _PRECISION
+        for (day, model, of), one in tally.sums.items():
+            rate = Decimal(1) if of == currency or not one.cost else _rate(rates, of, day, currency)
+            cost = int((one.cost * rate * NANOS_PER_UNIT).to_integral_value(ROUND_HALF_UP))
+            figures = Figures(one.in_tokens, one.cached, one.out_tokens, cost)
+            cells[day, model] = cells.get((day, model), Figures()) + figures
+            if of != currency and one.cost:
+                amounts[of] = amounts.get(of, Decimal(0)) + one.cost
+                nanos[of] = nanos.get(of, 0) + cost
+    conversions = tuple(Conversion(of, amounts[of], nanos[of]) for of in sorted(amounts))
+    return Invoice(tally, cells, conversions)
+
+
+def foreign_currencies(tally: Tally, currency: str) -> list[str]:
+    """The currencies that need a rate."""
+    return sorted({of for (_, _, of), one in tally.sums.items() if of != currency and one.cost})
+
+
+def _rate(
+    rates: Mapping[str, Sequence[tuple[date, Decimal]]], of: str, day: date, currency: str
+) -> Decimal:
+    known = rates.get(of, ())
+    place = bisect_right([start for start, _ in known], day)
+    if not place:
+        raise UsageError(
+            f"the invoice has amounts in {of}, and there is no rate of {of} to {currency} for {day}"
+            " or before: add one with quota-worker price rates load FILE.csv"
+        )
+    return known[place - 1][1]
+
+
+def _column(names: Iterable[str], column: str) -> int:
+    wanted = column.strip().casefold()
+    for place, name in enumerate(names):
+        if name == wanted:
+            return place
+    raise UsageError(f"--where: there is no column {clipped(visible(column))}")
+
+
+def _refusal(path: Path, reader: _Reader) -> str:
+    name = clipped(visible(path.name))
+    rows = "row is" if reader.broken == 1 else "rows are"
+    more = reader.broken - len(reader.faults)
+    lines = [f"{name}: {reader.broken:,} {rows} broken, nothing was compared", *reader.faults]
+    return "\n".join(lines + ([f"… and {more:,} more"] if more else []))

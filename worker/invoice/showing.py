@@ -1,0 +1,215 @@
+"""An invoice check as text and as a document for JSON. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING, Final
+
+from worker.invoice.comparing import ALL_MODELS
+from worker.invoice.figures import CACHED, COST, INPUT, OUTPUT, TOKENS
+from worker.invoice.reading import DAYS, LOCAL
+from worker.money import nanos_to_decimal
+from worker.status_text import clipped, table
+from worker.untrusted import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from worker.invoice.comparing import Comparison, Line
+    from worker.invoice.explaining import Explanation
+    from worker.invoice.figures import Figures, LedgerMonth
+    from worker.invoice.reading import Invoice
+    from worker.invoice.zones import ZoneFit
+
+HEADER: Final = ("ledger", "invoice", "difference", "%", "")
+RIGHT: Final = frozenset({1, 2, 3, 4})
+NONE: Final = "-"
+BEYOND: Final = "beyond"
+_WORDS: Final = {
+    COST: "cost",
+    INPUT: "input tokens",
+    CACHED: "cached input",
+    OUTPUT: "output tokens",
+    TOKENS: "tokens",
+}
+_COST_PLACES: Final = Decimal("0.0001")
+_PCT_PLACES: Final = Decimal("0.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """All that is shown of one check; ``zone``: the export's, by its name."""
+
+    invoice: Invoice
+    ledger: LedgerMonth
+    comparison: Comparison
+    fit: ZoneFit | None
+    explanations: tuple[Explanation, ...]
+    zone: str
+
+
+def render_text(check: Check, top: int | None) -> str:
+    """The whole answer for a terminal; ``top``: how many models and days, None: all."""
+    comparison = check.comparison
+    currency = check.ledger.currency
+    lines = [*_head(check), "", _totals(check)]
+    unit = currency if comparison.measure == COST else "tokens"
+    for title, found in (("model", comparison.models), ("day", comparison.days)):
+        if title == "model" and [one.name for one in found] == [ALL_MODELS]:
+            continue
+        rows = found[:top]
+        lines.extend(("", _lines(title, unit, rows, comparison.measure)))
+        if len(found) > len(rows):
+            lines.append(f"… and {len(found) - len(rows)} more: --top {len(found)}")
+    if check.explanations:
+        lines.extend(("", "what explains it"))
+        lines.extend(f"- {_explained(one, currency)}" for one in check.explanations)
+    lines.extend(("", _verdict(comparison, currency)))
+    return "\n".join(lines)
+
+
+def as_document(check: Check) -> dict[str, object]:
+    """For JSON: costs in nanos of the billing currency, differences as ledger minus invoice."""
+    tally, comparison = check.invoice.tally, check.comparison
+    return {
+        "month": f"{check.ledger.month:%Y-%m}",
+        "billing_zone": check.ledger.zone,
+        "currency": check.ledger.currency,
+        "export": tally.export,
+        "export_zone": check.zone,
+        "export_times": tally.kind,
+        "rows": tally.rows,
+        "rows_outside_month": tally.outside,
+        "rows_without_amounts": tally.blank,
+        "rows_left_out": tally.unlike,
+        "measure": comparison.measure,
+        "tolerance_pct": float(comparison.tolerance_pct),
+        "within_tolerance": comparison.within,
+        "spread": comparison.spread,
+        "allowed": comparison.allowed,
+        "total": _sides(comparison.ledger, comparison.invoice, comparison.measures),
+        "models": [_line(one, comparison, "model") for one in comparison.models],
+        "days": [_line(one, comparison, "day") for one in comparison.days],
+        "explanations": [
+            {
+                "kind": one.kind,
+                "text": one.text,
+                "requests": one.requests,
+                "tokens": one.tokens,
+                "cost_nanos": one.cost_nanos,
+            }
+            for one in check.explanations
+        ],
+    }
+
+
+def _head(check: Check) -> list[str]:
+    tally = check.invoice.tally
+    times = {DAYS: f"days of {check.zone}", LOCAL: f"times of {check.zone}"}
+    kind = times.get(tally.kind, "times with their offsets")
+    ledger = check.ledger
+    days = f"billing days of {ledger.zone}, {ledger.currency}"
+    lines = [
+        f"invoice  {tally.export}, {kind}: {tally.rows:,} rows",
+        f"ledger   {ledger.month:%Y-%m}, {days}",
+    ]
+    left = [
+        f"{count:,} {what}"
+        for count, what in (
+            (tally.outside, "of other months"),
+            (tally.blank, "without amounts"),
+            (tally.unlike, "by --where"),
+        )
+        if count
+    ]
+    if left:
+        lines.append(f"left out {', '.join(left)}")
+    return lines
+
+
+def _totals(check: Check) -> str:
+    comparison = check.comparison
+    rows = []
+    for measure in comparison.measures:
+        ours, theirs = comparison.ledger.of(measure), comparison.invoice.of(measure)
+        unit = f" ({check.ledger.currency})" if measure == COST else ""
+        rows.append((f"{_WORDS[measure]}{unit}", *_amounts(ours, theirs, measure), ""))
+    return table(("total", *HEADER), rows, RIGHT)
+
+
+def _lines(title: str, unit: str, lines: Sequence[Line], measure: str) -> str:
+    rows = []
+    for one in lines:
+        amounts = _amounts(one.ledger.of(measure), one.invoice.of(measure), measure)
+        rows.append((clipped(visible(one.name)), *amounts, "" if one.within else BEYOND))
+    return table((f"{title} ({unit})", *HEADER), rows, RIGHT)
+
+
+def _amounts(ours: int, theirs: int, measure: str) -> tuple[str, str, str, str]:
+    difference = ours - theirs
+    return (
+        _amount(ours, measure),
+        _amount(theirs, measure),
+        ("+" if difference > 0 else "") + _amount(difference, measure),
+        _pct(difference, theirs),
+    )
+
+
+def _amount(value: int, measure: str) -> str:
+    if measure != COST:
+        return f"{value:,}"
+    return f"{nanos_to_decimal(value).quantize(_COST_PLACES, ROUND_HALF_UP):,}"
+
+
+def _pct(difference: int, of: int) -> str:
+    if not of:
+        return NONE
+    pct = (Decimal(difference) * 100 / Decimal(of)).quantize(_PCT_PLACES, ROUND_HALF_UP)
+    return f"{pct:+,}" if pct else "0.0"
+
+
+def _explained(one: Explanation, currency: str) -> str:
+    amounts = []
+    if one.cost_nanos is not None:
+        amounts.append(f"{_amount(one.cost_nanos, COST)} {currency}")
+    if one.tokens is not None:
+        amounts.append(f"{one.tokens:,} tokens")
+    many = "" if one.requests is None else f"{one.requests:,} "
+    return f"{many}{one.text.removesuffix(':')}: {', '.join(amounts)}"
+
+
+def _verdict(comparison: Comparison, currency: str) -> str:
+    unit = currency if comparison.measure == COST else "tokens"
+    base = comparison.invoice.of(comparison.measure) or comparison.ledger.of(comparison.measure)
+    pct = _pct(comparison.spread, abs(base)).lstrip("+")
+    word = "within" if comparison.within else "beyond"
+    return (
+        f"{word} tolerance: the models' differences add up to"
+        f" {_amount(comparison.spread, comparison.measure)} {unit}, {pct} % of the invoice;"
+        f" {comparison.tolerance_pct.normalize():f} % is allowed"
+    )
+
+
+def _line(one: Line, comparison: Comparison, title: str) -> dict[str, object]:
+    names = {"names": list(one.names)} if title == "model" else {}
+    sides = _sides(one.ledger, one.invoice, comparison.measures)
+    return {title: one.name, **names, **sides, "within_tolerance": one.within}
+
+
+def _sides(ours: Figures, theirs: Figures, measures: Sequence[str]) -> dict[str, object]:
+    return {
+        "ledger": _document(ours, (COST, INPUT, CACHED, OUTPUT)),
+        "invoice": _document(theirs, measures),
+        "difference": _document(ours - theirs, measures),
+    }
+
+
+def _document(figures: Figures, measures: Sequence[str]) -> dict[str, int | None]:
+    keys = {
+        COST: "cost_nanos",
+        INPUT: "input_tokens",
+        CACHED: "cached_input_tokens",
+        OUTPUT: "output_tokens",
+    }
+    return {key: figures.of(m) if m in measures else None for m, key in keys.items()}

@@ -1,0 +1,168 @@
+"""Dates and numbers as exports write them. A ValueError says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Final
+
+from worker.status_text import clipped
+from worker.untrusted import visible
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+MAX_TOKENS: Final = 10**18
+MAX_COST: Final = Decimal(10**12)
+MAX_DECIMALS: Final = 30
+MAX_NUMBER_LETTERS: Final = 60
+YEARS: Final = range(2000, 2200)
+_SECONDS_DIGITS: Final = 10
+_MILLIS_DIGITS: Final = 13
+_ISO: Final = re.compile(
+    r"(\d{4})[-/](\d\d)[-/](\d\d)"
+    r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,]\d{1,9})?)? ?(Z|z|UTC|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+_SLASHED: Final = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})(?: \d{1,2}:\d\d(?::\d\d)?)?", re.ASCII)
+_PACKED: Final = re.compile(r"(\d{4})(\d\d)(\d\d)", re.ASCII)
+_UNIX: Final = re.compile(r"(\d{10}|\d{13})(?:\.0+)?", re.ASCII)
+_PLAIN: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_GROUPS: Final = "' \u00a0\u202f\u2019"
+_ONE_GROUP: Final = re.compile(r"-?\d{1,3},\d{3}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When a row is of: its day in the export's zone, and the moment if it has a time.
+
+    ``sure``: the text named its own offset, so that no zone was needed.
+    """
+
+    day: date
+    moment: datetime | None = None
+    sure: bool = False
+
+
+def parse_stamp(text: str, zone: tzinfo, slashed: str | None) -> Stamp:
+    """A day, a time, or seconds or milliseconds since 1970. Raises ValueError."""
+    text = text.strip()
+    if not text:
+        raise ValueError("the date is empty")
+    try:
+        stamp = _stamp(text, zone, slashed)
+    except (ValueError, OverflowError) as error:
+        if "--dates" in str(error):
+            raise
+        stamp = None
+    if stamp is None or stamp.day.year not in YEARS:
+        raise ValueError(f"{_shown(text)} is no date like 2026-10-05 or 2026-10-05T12:00:00Z")
+    return stamp
+
+
+def _stamp(text: str, zone: tzinfo, slashed: str | None) -> Stamp | None:
+    if found := _ISO.fullmatch(text):
+        day = date(int(found[1]), int(found[2]), int(found[3]))
+        if found[4] is None:
+            return Stamp(day)
+        offset = _offset(found[7])
+        at = datetime(
+            day.year,
+            day.month,
+            day.day,
+            int(found[4]),
+            int(found[5]),
+            int(found[6] or 0),
+            tzinfo=offset or zone,
+        )
+        return Stamp(at.astimezone(zone).date(), at, offset is not None)
+    if found := _UNIX.fullmatch(text):
+        number = int(found[1])
+        seconds = number if len(found[1]) == _SECONDS_DIGITS else number // 1000
+        at = datetime.fromtimestamp(seconds, UTC)
+        return Stamp(at.astimezone(zone).date(), at, sure=True)
+    if found := _PACKED.fullmatch(text):
+        return Stamp(date(int(found[1]), int(found[2]), int(found[3])))
+    if found := _SLASHED.fullmatch(text):
+        if slashed is None:
+            raise ValueError(
+                f"{_shown(text)} may begin with the day or the month: say --dates dmy or mdy"
+            )
+        first, second, year = int(found[1]), int(found[2]), int(found[3])
+        return Stamp(date(year, first, second) if slashed == "mdy" else date(year, second, first))
+    return None
+
+
+def _offset(text: str | None) -> timezone | None:
+    if text is None:
+        return None
+    if text in {"Z", "z", "UTC"}:
+        return UTC
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    span = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-span if text[0] == "-" else span)
+
+
+class Numbers:
+    """Reads numbers with one decimal mark, "." or ","; None: "." unless that is in doubt.
+
+    Groups of three may be parted by the other mark, a space or an apostrophe. ``doubtful``:
+    the file's own delimiter is a semicolon, as where people write decimal commas.
+    """
+
+    def __init__(self, decimal: str | None, *, doubtful: bool = False) -> None:
+        self._mark = decimal or "."
+        self._other = "." if self._mark == "," else ","
+        self._doubtful = doubtful and decimal is None
+        groups = re.escape(_GROUPS + self._other)
+        self._grouped = re.compile(
+            rf"-?\d{{1,3}}(?:([{groups}])\d{{3}})(?:\1\d{{3}})*(?:{re.escape(self._mark)}\d+)?",
+            re.ASCII,
+        )
+
+    def count(self, text: str) -> int:
+        """A count of tokens; empty is 0. Raises ValueError."""
+        if text.isascii() and text.isdigit() and len(text) < _MILLIS_DIGITS:
+            return int(text)
+        value = self._number(text) if text.strip() else Decimal(0)
+        if value != value.to_integral_value() or not 0 <= value <= MAX_TOKENS:
+            raise ValueError(f"{_shown(text)} is no count of tokens")
+        return int(value)
+
+    def amount(self, text: str) -> Decimal:
+        """An amount of money in units of its currency, exactly. Raises ValueError."""
+        bare = text.strip().removeprefix("US")
+        bare = bare.removeprefix("$") if bare.startswith("$") else text
+        value = self._number(bare)
+        if abs(value) > MAX_COST:
+            raise ValueError(f"{_shown(text)} is more than an invoice can have")
+        exponent = value.as_tuple().exponent
+        if isinstance(exponent, int) and -exponent > MAX_DECIMALS:
+            raise ValueError(f"{_shown(text)} has more than {MAX_DECIMALS} decimals")
+        return value
+
+    def _number(self, text: str) -> Decimal:
+        bare = text.strip()
+        if self._doubtful and _ONE_GROUP.fullmatch(bare):
+            raise ValueError(
+                f"{_shown(text)} may be a decimal or a thousand: say --decimal , or --decimal ."
+            )
+        if len(bare) <= MAX_NUMBER_LETTERS:
+            if found := self._grouped.fullmatch(bare):
+                bare = bare.replace(found[1], "")
+            if self._mark == ",":
+                bare = "" if "." in bare else bare.replace(",", ".")
+            if _PLAIN.fullmatch(bare):
+                try:
+                    return Decimal(bare)
+                except InvalidOperation:
+                    pass
+        hint = f": with a decimal {'comma' if self._other == ',' else 'point'} say --decimal"
+        other = f"{hint} {self._other}" if self._other in text else ""
+        raise ValueError(f"{_shown(text)} is no number{other}")
+
+
+def _shown(text: str) -> str:
+    return f"'{clipped(visible(text))}'"
