@@ -89,7 +89,7 @@ BEGIN
                                 quota_clamp(f.i::numeric + f.o), f.n, 0, 0)::quota_booking)
     INTO v_count, v_bookings
     FROM folded f;
-    PERFORM quota_bookings_book(v_bookings, p_now);
+    PERFORM quota_bookings_book(v_bookings, p_now, true);
     -- later days' ceilings were drawn with these days' sums in them: the tenants' next requests draw new ones
     UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
     FROM unnest(v_tenants, v_days) AS d (tenant_id, period) JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)

@@ -199,10 +199,15 @@ BEGIN
     PERFORM quota_department_lock(p_department, p_environment, p_month);
     -- what is true is booked as far as a counter goes: a legacy program may have written any bigint
     UPDATE quota_department_slots s SET
-        tokens_used     = quota_clamp(s.tokens_used::numeric + p_tokens),
-        cost_used_nanos = quota_clamp(s.cost_used_nanos::numeric + p_cost_nanos),
-        tokens_held     = s.tokens_held + p_held_tokens,
-        cost_held_nanos = s.cost_held_nanos + p_held_cost_nanos
+        tokens_used       = quota_clamp(s.tokens_used::numeric + p_tokens),
+        cost_used_nanos   = quota_clamp(s.cost_used_nanos::numeric + p_cost_nanos),
+        tokens_held       = s.tokens_held + p_held_tokens,
+        cost_held_nanos   = s.cost_held_nanos + p_held_cost_nanos,
+        -- what doesn't fit is taken from legacy charges, so that used = requests + legacy stays true
+        legacy_tokens     = quota_clamp(s.legacy_tokens - (s.tokens_used::numeric + p_tokens)
+                                        + quota_clamp(s.tokens_used::numeric + p_tokens)),
+        legacy_cost_nanos = quota_clamp(s.legacy_cost_nanos - (s.cost_used_nanos::numeric + p_cost_nanos)
+                                        + quota_clamp(s.cost_used_nanos::numeric + p_cost_nanos))
     WHERE s.department_id = p_department AND s.environment = p_environment AND s.month = p_month AND s.slot = v_slot;
     PERFORM quota_department_band(p_department, p_environment, p_month, p_now);
 END $$;
@@ -241,7 +246,10 @@ BEGIN
 END $$;
 
 -- Books many: each department's month once, in order, so that two who do so never wait for each other in a ring.
-CREATE OR REPLACE FUNCTION quota_bookings_book(p_bookings quota_booking[], p_now timestamptz) RETURNS void
+-- p_legacy: they are charges that no request has.
+CREATE OR REPLACE FUNCTION quota_bookings_book(
+    p_bookings quota_booking[], p_now timestamptz, p_legacy boolean DEFAULT false
+) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
@@ -254,9 +262,26 @@ BEGIN
              GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LOOP
         IF (d.t, d.c, d.ht, d.hc) <> (0, 0, 0, 0) THEN
             PERFORM quota_department_book(d.department_id, d.environment, d.month, p_now, d.t, d.c, d.ht, d.hc);
+            IF p_legacy THEN
+                PERFORM quota_slot_legacy(d.department_id, d.environment, d.month, d.t, d.c);
+            END IF;
         END IF;
     END LOOP;
 END $$;
+
+-- Notes that what this transaction has just booked in a department's month is a legacy charge. Apart from the
+-- booking, so that requests, which are the rule, don't pay for it.
+CREATE OR REPLACE FUNCTION quota_slot_legacy(
+    p_department text, p_environment text, p_month date, p_tokens bigint, p_cost_nanos bigint
+) RETURNS void
+LANGUAGE sql VOLATILE
+AS $$
+    UPDATE quota_department_slots s SET
+        legacy_tokens     = quota_clamp(s.legacy_tokens::numeric + p_tokens),
+        legacy_cost_nanos = quota_clamp(s.legacy_cost_nanos::numeric + p_cost_nanos)
+    WHERE s.department_id = p_department AND s.environment = p_environment AND s.month = p_month
+      AND s.slot = (pg_backend_pid() & 15)::smallint
+$$;
 
 -- Within the range of a counter: a legacy program may write any bigint, and sums of such must not fail.
 CREATE OR REPLACE FUNCTION quota_clamp(p_sum numeric) RETURNS bigint

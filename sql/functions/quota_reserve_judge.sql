@@ -141,6 +141,9 @@ BEGIN
 
     allowed := true;
     IF p_request_id IS NULL THEN
+        IF l.department_id IS NOT NULL THEN
+            PERFORM quota_slot_legacy(l.department_id, l.environment, v_month, p_in_tokens + p_out_tokens, p_cost_nanos);
+        END IF;
         RETURN;
     END IF;
     v_ttl := coalesce(p_ttl_seconds, l.reservation_ttl_seconds);

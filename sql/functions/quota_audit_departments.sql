@@ -1,0 +1,69 @@
+-- The month of the departments whose slots don't agree with the requests that were admitted under them plus the
+-- legacy charges that were booked to them. Internal to quota_audit and quota_audit_repair.
+CREATE OR REPLACE FUNCTION quota_audit_departments(p_month date)
+RETURNS TABLE (
+    department_id text, environment text, dimension text, expected numeric, found numeric, request_id text, cause text
+)
+LANGUAGE sql STABLE
+AS $$
+    WITH months AS MATERIALIZED (
+        SELECT d.*, d.used_t - d.right_t AS off_t, d.used_n - d.right_n AS off_n,
+               d.held_t - d.holds_t AS hoff_t, d.held_n - d.holds_n AS hoff_n
+          FROM (SELECT coalesce(s.department_id, q.department_id) AS department_id,
+                       coalesce(s.environment, q.environment) AS environment,
+                       coalesce(s.used_t, 0) AS used_t, coalesce(s.used_n, 0) AS used_n,
+                       coalesce(s.held_t, 0) AS held_t, coalesce(s.held_n, 0) AS held_n,
+                       coalesce(s.legacy_t, 0) + coalesce(q.used_t, 0) AS right_t,
+                       coalesce(s.legacy_n, 0) + coalesce(q.used_n, 0) AS right_n,
+                       coalesce(q.holds_t, 0) AS holds_t, coalesce(q.holds_n, 0) AS holds_n
+                  FROM (SELECT k.department_id, k.environment, sum(k.tokens_used) AS used_t, sum(k.cost_used_nanos) AS used_n,
+                               sum(k.tokens_held) AS held_t, sum(k.cost_held_nanos) AS held_n,
+                               sum(k.legacy_tokens) AS legacy_t, sum(k.legacy_cost_nanos) AS legacy_n
+                          FROM quota_department_slots k
+                         WHERE k.month = p_month
+                         GROUP BY k.department_id, k.environment) s
+                  FULL JOIN (SELECT r.department_id, r.environment,
+                                    sum(CASE WHEN r.state = 'open' THEN r.estimated_in_tokens::numeric + r.estimated_out_tokens
+                                             ELSE r.charged_in_tokens::numeric + r.charged_out_tokens END) AS used_t,
+                                    sum(CASE WHEN r.state = 'open' THEN r.estimated_cost_nanos
+                                             ELSE r.charged_cost_nanos END) AS used_n,
+                                    sum(r.estimated_in_tokens::numeric + r.estimated_out_tokens)
+                                        FILTER (WHERE r.state = 'open') AS holds_t,
+                                    sum(r.estimated_cost_nanos) FILTER (WHERE r.state = 'open') AS holds_n
+                               FROM quota_reservations r
+                              WHERE r.department_id IS NOT NULL
+                                AND r.period >= p_month AND r.period < (p_month + interval '1 month')::date
+                                AND r.admitted_at >= quota_day_start(p_month - 2)
+                                AND r.admitted_at < quota_day_start((p_month + interval '1 month')::date + 2)
+                              GROUP BY r.department_id, r.environment) q
+                    ON q.department_id = s.department_id AND q.environment = s.environment) d
+         WHERE (d.used_t, d.used_n, d.held_t, d.held_n) <> (d.right_t, d.right_n, d.holds_t, d.holds_n)
+    ), explained AS (
+        -- one request's charge, twice or not at all
+        SELECT DISTINCT ON (m.department_id, m.environment) m.department_id, m.environment, r.request_id, g.sign
+          FROM months m
+          JOIN quota_reservations r ON r.department_id = m.department_id AND r.environment = m.environment
+         CROSS JOIN LATERAL (SELECT sign(coalesce(nullif(m.off_t, 0), m.off_n)) AS sign) g
+         WHERE (m.off_t, m.off_n) <> (0, 0) AND r.state <> 'open'
+           AND r.period >= p_month AND r.period < (p_month + interval '1 month')::date
+           AND m.off_t = g.sign * (r.charged_in_tokens::numeric + r.charged_out_tokens)
+           AND m.off_n = g.sign * r.charged_cost_nanos
+           AND r.admitted_at >= quota_day_start(p_month - 2)
+           AND r.admitted_at < quota_day_start((p_month + interval '1 month')::date + 2)
+         ORDER BY m.department_id, m.environment, r.admitted_at DESC, r.tenant_id, r.request_id
+    )
+    SELECT m.department_id, m.environment, v.dimension, v.expected, v.found, CASE WHEN v.is_used THEN e.request_id END,
+           CASE WHEN v.is_used AND e.sign > 0 THEN format('request %s looks booked twice on the department''s slots', e.request_id)
+                WHEN v.is_used AND e.sign < 0 THEN format('request %s looks not booked on the department''s slots', e.request_id)
+                WHEN NOT v.is_used AND v.found > v.expected
+                    THEN 'more is held than the department''s open requests ask: a hold that was not given back'
+                WHEN NOT v.is_used THEN 'less is held than the department''s open requests ask'
+                ELSE 'the department''s slots were changed by something other than the ledger''s functions' END
+      FROM months m
+      LEFT JOIN explained e ON e.department_id = m.department_id AND e.environment = m.environment
+     CROSS JOIN LATERAL (VALUES
+           ('tokens_used', true, m.right_t, m.used_t), ('cost_used_nanos', true, m.right_n, m.used_n),
+           ('tokens_held', false, m.holds_t, m.held_t), ('cost_held_nanos', false, m.holds_n, m.held_n)
+           ) AS v (dimension, is_used, expected, found)
+     WHERE v.expected <> v.found
+$$;

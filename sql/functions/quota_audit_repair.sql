@@ -1,0 +1,280 @@
+-- quota_audit_repair: mends what quota_audit calls a drift, in this transaction, and logs every mend in quota_repairs.
+--
+-- Of tenants the p_limit worst at most (1 to 1,000: their locks are held together); of departments all. Judged again
+-- under the tenants' locks: what was right by then is left alone. A second call finds nothing to do.
+--   requests      a row in an impossible state becomes the nearest possible one
+--   counters      used, booked and held of a tenant's day become what its requests say, plus legacy charges. A direct
+--                 write is kept as a legacy charge where the tenant has such (docs/adr/0010), else taken back
+--   closed month  its frozen totals stay; the difference becomes an adjustment
+--   departments   the slots' sums are moved by what they were off; new bands are drawn
+-- Returns the mends. What it couldn't mend, since a direct write came between, the next audit shows.
+-- Lock order: repairs take turns; tenants, reservations, departments, each sorted.
+-- SQLSTATEs: QW002 p_month as in quota_audit, bad limit; 55P03 lock wait over 2 s: nothing was done, retry.
+CREATE OR REPLACE FUNCTION quota_audit_repair(
+    p_month date DEFAULT NULL, p_limit int DEFAULT 1000, p_now timestamptz DEFAULT NULL
+) RETURNS SETOF quota_repairs
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+    v_now      timestamptz := quota_now(p_now);
+    v_month    date := quota_audit_month(p_month, v_now);
+    v_run      uuid := gen_random_uuid();
+    v_tenants  text[];
+    v_rows     bigint;
+    v_off      boolean;
+    v_drifts   jsonb;
+    v_bookings quota_booking[];
+BEGIN
+    IF p_limit IS NULL OR p_limit NOT BETWEEN 1 AND 1000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_audit_repair: p_limit must be 1 to 1000';
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('quota_audit_repair', 2));
+    v_tenants := ARRAY(
+        SELECT q.tenant_id
+          FROM (SELECT c.tenant_id, abs(c.found - c.expected) AS off FROM quota_audit_counters(v_month, NULL) c
+                UNION ALL SELECT i.tenant_id, 0 FROM quota_audit_impossible(v_month) i
+                UNION ALL SELECT k.tenant_id, abs(k.found - k.expected) FROM quota_audit_closed(v_month, NULL) k) q
+         GROUP BY q.tenant_id ORDER BY sum(q.off) DESC, q.tenant_id LIMIT p_limit);
+    v_off := EXISTS (SELECT FROM quota_audit_departments(v_month));
+    PERFORM quota_lock_tenants(v_tenants);
+    v_now := quota_now(p_now);
+
+    v_rows := quota_audit_mend_requests(v_month, v_tenants, v_run, v_now);
+    v_bookings := quota_audit_mend_days(v_month, v_tenants, v_run, v_now);
+    PERFORM quota_audit_mend_closed(v_month, v_tenants, v_run, v_now);
+    -- Every function changes requests and slots alike, so that how far a month is off stays as it is measured here.
+    IF v_off OR v_rows > 0 THEN
+        SELECT jsonb_agg(to_jsonb(d)) INTO v_drifts FROM quota_audit_departments(v_month) d;
+    END IF;
+    PERFORM quota_audit_mend_departments(v_month, v_drifts, v_bookings, v_run, v_now);
+
+    RETURN QUERY SELECT q.* FROM quota_repairs q WHERE q.run = v_run ORDER BY q.repair_id;
+END $$;
+
+-- Requests in an impossible state. The caller holds the tenants' locks. Returns how many.
+CREATE OR REPLACE FUNCTION quota_audit_mend_requests(p_month date, p_tenants text[], p_run uuid, p_now timestamptz) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_rows bigint;
+BEGIN
+    IF p_tenants = '{}' THEN
+        RETURN 0;
+    END IF;
+    WITH wrong AS MATERIALIZED (
+        SELECT i.tenant_id, i.request_id, i.cause FROM quota_audit_impossible(p_month) i WHERE i.tenant_id = ANY (p_tenants)
+    ), judged AS (
+        -- open: nothing says how it ended. Else its charge is the latest usage, or the estimate.
+        SELECT r.tenant_id, r.request_id, w.cause,
+               CASE WHEN num_nulls(r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) > 0
+                         AND (r.state = 'open' OR r.state NOT IN ('settled', 'released', 'expired')) THEN 'open'
+                    WHEN r.state IN ('settled', 'released', 'expired') THEN r.state
+                    ELSE 'settled' END AS state,
+               greatest(r.estimated_in_tokens, 0) AS est_i, greatest(r.estimated_out_tokens, 0) AS est_o,
+               greatest(r.estimated_cost_nanos, 0) AS est_n
+          FROM wrong w JOIN quota_reservations r ON r.tenant_id = w.tenant_id AND r.request_id = w.request_id
+    ), mended AS (
+        UPDATE quota_reservations r SET
+            state                = j.state,
+            estimated_in_tokens  = j.est_i,
+            estimated_out_tokens = j.est_o,
+            estimated_cost_nanos = j.est_n,
+            charged_in_tokens    = CASE WHEN j.state <> 'open' THEN greatest(coalesce(r.charged_in_tokens, r.usage_in_tokens, j.est_i), 0) END,
+            charged_out_tokens   = CASE WHEN j.state <> 'open' THEN greatest(coalesce(r.charged_out_tokens, r.usage_out_tokens, j.est_o), 0) END,
+            charged_cost_nanos   = CASE WHEN j.state <> 'open' THEN greatest(coalesce(r.charged_cost_nanos, r.usage_cost_nanos, j.est_n), 0) END,
+            usage_missing        = r.usage_missing OR j.state <> 'open' AND r.charged_in_tokens IS NULL AND r.usage_in_tokens IS NULL,
+            ended_at             = CASE WHEN j.state <> 'open' THEN coalesce(r.ended_at, r.updated_at, least(r.expires_at, p_now)) END,
+            expires_at           = least(r.expires_at, r.admitted_at + interval '1 day'),
+            stale_policy         = CASE WHEN j.state = 'expired' AND coalesce(r.stale_policy NOT IN ('estimate', 'partial', 'release'), true)
+                                        THEN 'estimate' ELSE r.stale_policy END
+        FROM judged j
+        WHERE r.tenant_id = j.tenant_id AND r.request_id = j.request_id
+        RETURNING r.tenant_id, r.request_id, r.department_id, r.environment, r.period, j.cause || format('; now it is %s', j.state) AS cause
+    ), logged AS (
+        INSERT INTO quota_repairs (run, repaired_at, month, kind, tenant_id, department_id, environment, period, dimension,
+                                   request_id, cause)
+        SELECT p_run, p_now, p_month, 'impossible', m.tenant_id, m.department_id, m.environment, m.period, 'request',
+               m.request_id, m.cause
+          FROM mended m ORDER BY m.tenant_id, m.request_id
+        RETURNING 1
+    )
+    SELECT count(*) INTO v_rows FROM logged;
+    RETURN v_rows;
+END $$;
+
+-- Days. The caller holds the tenants' locks. Returns by how much legacy charges changed, for the departments.
+CREATE OR REPLACE FUNCTION quota_audit_mend_days(p_month date, p_tenants text[], p_run uuid, p_now timestamptz)
+RETURNS quota_booking[]
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_bookings quota_booking[];
+    -- a day of an open month that isn't p_now's: its closing may not see the mend, as with any correction
+    v_note     boolean := p_month <> quota_month(quota_day(p_now))
+                          AND NOT EXISTS (SELECT FROM quota_months m WHERE m.month = p_month AND m.closed_at IS NOT NULL);
+BEGIN
+    IF p_tenants = '{}' THEN
+        RETURN '{}';
+    END IF;
+    WITH judged AS MATERIALIZED (
+        SELECT c.* FROM quota_audit_counters(p_month, p_tenants) c
+    ), days AS MATERIALIZED (
+        SELECT j.tenant_id, j.period, bool_or(j.kind = 'orphan') AS orphan,
+               max(j.target) FILTER (WHERE j.dimension = 'completions') AS c,
+               max(j.target) FILTER (WHERE j.dimension = 'input_tokens') AS i,
+               max(j.target) FILTER (WHERE j.dimension = 'output_tokens') AS o,
+               max(j.target) FILTER (WHERE j.dimension = 'cost_nanos') AS n,
+               max(j.target - j.charged) FILTER (WHERE j.dimension = 'completions') AS lc,
+               max(j.target - j.charged) FILTER (WHERE j.dimension = 'input_tokens') AS li,
+               max(j.target - j.charged) FILTER (WHERE j.dimension = 'output_tokens') AS lo,
+               max(j.target - j.charged) FILTER (WHERE j.dimension = 'cost_nanos') AS ln,
+               max(j.holds) FILTER (WHERE j.dimension = 'input_tokens') AS hi,
+               max(j.holds) FILTER (WHERE j.dimension = 'output_tokens') AS ho,
+               max(j.holds) FILTER (WHERE j.dimension = 'cost_nanos') AS hn
+          FROM judged j GROUP BY j.tenant_id, j.period
+    ), made AS (
+        INSERT INTO quota_usage AS u (
+            tenant_id, period, completions, input_tokens, output_tokens, cost_cents, cost_subcent_nanos,
+            held_input_tokens, held_output_tokens, held_cost_nanos,
+            booked_completions, booked_input_tokens, booked_output_tokens, booked_cost_nanos)
+        SELECT d.tenant_id, d.period, coalesce(d.c, 0), coalesce(d.i, 0), coalesce(d.o, 0),
+               div(coalesce(d.n, 0), 10000000), mod(coalesce(d.n, 0), 10000000),
+               coalesce(d.hi, 0), coalesce(d.ho, 0), coalesce(d.hn, 0),
+               coalesce(d.c, 0), coalesce(d.i, 0), coalesce(d.o, 0), coalesce(d.n, 0)
+          FROM days d WHERE d.orphan ORDER BY d.tenant_id, d.period
+        ON CONFLICT DO NOTHING
+        RETURNING u.tenant_id, u.period, u.booked_completions::numeric AS bc, u.booked_input_tokens::numeric AS bi,
+                  u.booked_output_tokens::numeric AS bo, u.booked_cost_nanos::numeric AS bn, 0::numeric AS lt, 0::numeric AS ln
+    ), changed AS (
+        UPDATE quota_usage u SET
+            completions          = coalesce(d.c, u.completions),
+            input_tokens         = coalesce(d.i, u.input_tokens),
+            output_tokens        = coalesce(d.o, u.output_tokens),
+            cost_cents           = coalesce(div(d.n, 10000000), u.cost_cents),
+            cost_subcent_nanos   = coalesce(mod(d.n, 10000000), u.cost_subcent_nanos),
+            held_input_tokens    = coalesce(d.hi, u.held_input_tokens),
+            held_output_tokens   = coalesce(d.ho, u.held_output_tokens),
+            held_cost_nanos      = coalesce(d.hn, u.held_cost_nanos),
+            booked_completions   = coalesce(d.c, u.booked_completions),
+            booked_input_tokens  = coalesce(d.i, u.booked_input_tokens),
+            booked_output_tokens = coalesce(d.o, u.booked_output_tokens),
+            booked_cost_nanos    = coalesce(d.n, u.booked_cost_nanos),
+            legacy_completions   = coalesce(d.lc, u.legacy_completions),
+            legacy_input_tokens  = coalesce(d.li, u.legacy_input_tokens),
+            legacy_output_tokens = coalesce(d.lo, u.legacy_output_tokens),
+            legacy_cost_nanos    = coalesce(d.ln, u.legacy_cost_nanos)
+        FROM days d JOIN quota_usage b ON b.tenant_id = d.tenant_id AND b.period = d.period
+        WHERE u.tenant_id = d.tenant_id AND u.period = d.period AND NOT d.orphan
+          -- a direct write that came since it was judged must not be lost: the day is left to the next audit
+          AND u.ctid = b.ctid AND u.xmin = b.xmin
+        RETURNING u.tenant_id, u.period, u.booked_completions::numeric - b.booked_completions AS bc,
+                  u.booked_input_tokens::numeric - b.booked_input_tokens AS bi,
+                  u.booked_output_tokens::numeric - b.booked_output_tokens AS bo,
+                  u.booked_cost_nanos::numeric - b.booked_cost_nanos AS bn,
+                  u.legacy_input_tokens::numeric - b.legacy_input_tokens
+                      + u.legacy_output_tokens - b.legacy_output_tokens AS lt,
+                  u.legacy_cost_nanos::numeric - b.legacy_cost_nanos AS ln
+    ), done AS MATERIALIZED (
+        SELECT q.*, l.department_id, l.environment
+          FROM (SELECT * FROM made UNION ALL SELECT * FROM changed) q
+          LEFT JOIN tenant_limits l ON l.tenant_id = q.tenant_id
+    ), logged AS (
+        INSERT INTO quota_repairs (run, repaired_at, month, kind, tenant_id, department_id, environment, period, dimension,
+                                   expected, found, mended, request_id, cause)
+        SELECT p_run, p_now, p_month, j.kind, j.tenant_id, d.department_id, d.environment, j.period, j.dimension,
+               j.expected, j.found, CASE WHEN j.kind IN ('posted', 'direct_write') THEN j.target - j.holds ELSE j.expected END,
+               j.request_id, j.cause
+          FROM judged j JOIN done d ON d.tenant_id = j.tenant_id AND d.period = j.period
+         ORDER BY j.tenant_id, j.period, j.dimension, j.kind
+        RETURNING 1
+    ), noted AS (
+        SELECT count(quota_adjustment_note(d.tenant_id, NULL, d.department_id, d.environment, d.period,
+                                           d.bc, d.bi, d.bo, d.bn, p_now)) AS notes
+          FROM done d WHERE v_note
+    )
+    SELECT array_agg((d.department_id, d.environment, p_month, quota_clamp(d.lt), quota_clamp(d.ln), 0, 0)::quota_booking)
+               FILTER (WHERE (d.lt, d.ln) <> (0, 0) AND d.department_id IS NOT NULL)
+      INTO v_bookings
+      FROM done d, noted n, (SELECT count(*) FROM logged) g;
+    -- ceilings were drawn with the old sums in them: the tenants' next requests draw new ones
+    UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
+     WHERE u.tenant_id = ANY (p_tenants) AND u.period >= p_month AND u.period < (p_month + interval '1 month')::date
+       AND u.limits_ctid IS NOT NULL;
+    RETURN coalesce(v_bookings, '{}');
+END $$;
+
+-- A closed month's totals stay as they are: what its days say beyond them becomes an adjustment.
+CREATE OR REPLACE FUNCTION quota_audit_mend_closed(p_month date, p_tenants text[], p_run uuid, p_now timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_notes bigint;
+BEGIN
+    IF p_tenants = '{}' THEN
+        RETURN;
+    END IF;
+    WITH off AS MATERIALIZED (
+        SELECT k.tenant_id, l.department_id, l.environment, k.dimension, k.expected, k.found
+          FROM quota_audit_closed(p_month, p_tenants) k LEFT JOIN tenant_limits l ON l.tenant_id = k.tenant_id
+    ), logged AS (
+        INSERT INTO quota_repairs (run, repaired_at, month, kind, tenant_id, department_id, environment, period, dimension,
+                                   expected, found, mended, cause)
+        SELECT p_run, p_now, p_month, 'closed', o.tenant_id, o.department_id, o.environment, p_month, o.dimension,
+               o.expected, o.found, o.expected, 'the closed month''s totals and adjustments differed from its days'
+          FROM off o ORDER BY o.tenant_id, o.dimension
+    ), tenants AS (
+        SELECT o.tenant_id, o.department_id, o.environment,
+               coalesce(sum(o.expected - o.found) FILTER (WHERE o.dimension = 'completions'), 0) AS c,
+               coalesce(sum(o.expected - o.found) FILTER (WHERE o.dimension = 'input_tokens'), 0) AS i,
+               coalesce(sum(o.expected - o.found) FILTER (WHERE o.dimension = 'output_tokens'), 0) AS o,
+               coalesce(sum(o.expected - o.found) FILTER (WHERE o.dimension = 'cost_nanos'), 0) AS n
+          FROM off o GROUP BY o.tenant_id, o.department_id, o.environment
+    )
+    SELECT count(quota_adjustment_note(t.tenant_id, NULL, t.department_id, t.environment, p_month, t.c, t.i, t.o, t.n, p_now))
+      INTO v_notes
+      FROM tenants t;
+END $$;
+
+-- Departments: p_bookings are changes of legacy charges, p_drifts how far the months were off before.
+CREATE OR REPLACE FUNCTION quota_audit_mend_departments(
+    p_month date, p_drifts jsonb, p_bookings quota_booking[], p_run uuid, p_now timestamptz
+) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    d record;
+BEGIN
+    -- all of them first, in order: booking one and then locking all slots of another could go round in a ring
+    FOR d IN SELECT b.department_id, b.environment FROM unnest(p_bookings) b
+             UNION SELECT q.department_id, q.environment
+                     FROM jsonb_to_recordset(p_drifts) AS q (department_id text, environment text)
+             ORDER BY 1, 2 LOOP
+        PERFORM quota_department_lock(d.department_id, d.environment, p_month);
+    END LOOP;
+    PERFORM quota_bookings_book(p_bookings, p_now, true);
+    FOR d IN SELECT q.department_id, q.environment,
+                    coalesce(sum(q.expected - q.found) FILTER (WHERE q.dimension = 'tokens_used'), 0) AS t,
+                    coalesce(sum(q.expected - q.found) FILTER (WHERE q.dimension = 'cost_used_nanos'), 0) AS n,
+                    coalesce(sum(q.expected - q.found) FILTER (WHERE q.dimension = 'tokens_held'), 0) AS ht,
+                    coalesce(sum(q.expected - q.found) FILTER (WHERE q.dimension = 'cost_held_nanos'), 0) AS hn
+               FROM jsonb_to_recordset(p_drifts) AS q (department_id text, environment text, dimension text,
+                                                       expected numeric, found numeric)
+              GROUP BY 1, 2 ORDER BY 1, 2 LOOP
+        UPDATE quota_department_slots s SET
+            tokens_used     = quota_clamp(s.tokens_used + d.t),
+            cost_used_nanos = quota_clamp(s.cost_used_nanos + d.n),
+            tokens_held     = quota_clamp(s.tokens_held + d.ht),
+            cost_held_nanos = quota_clamp(s.cost_held_nanos + d.hn)
+         WHERE s.department_id = d.department_id AND s.environment = d.environment AND s.month = p_month AND s.slot = 0;
+        PERFORM quota_department_band(d.department_id, d.environment, p_month, p_now);
+    END LOOP;
+    INSERT INTO quota_repairs (run, repaired_at, month, kind, department_id, environment, period, dimension,
+                               expected, found, mended, request_id, cause)
+    SELECT p_run, p_now, p_month, 'department', q.department_id, q.environment, p_month, q.dimension,
+           q.expected, q.found, q.expected, q.request_id, q.cause
+      FROM jsonb_to_recordset(p_drifts) AS q (department_id text, environment text, dimension text, expected numeric,
+                                              found numeric, request_id text, cause text)
+     ORDER BY q.department_id, q.environment, q.dimension;
+END $$;

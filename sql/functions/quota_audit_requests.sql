@@ -1,0 +1,75 @@
+-- What is wrong with a request's row, in words, or NULL. The table has no CHECKs: the audit looks instead.
+CREATE OR REPLACE FUNCTION quota_audit_fault(r quota_reservations) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT CASE
+        WHEN r.state NOT IN ('open', 'settled', 'released', 'expired') THEN format('its state is %s, which is none', r.state)
+        WHEN r.state = 'open' AND r.ended_at IS NOT NULL THEN 'it is open, yet has an end'
+        WHEN r.state = 'open' AND num_nonnulls(r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) > 0
+            THEN 'it is open, yet charged'
+        WHEN r.state = 'open' AND r.expires_at > r.admitted_at + interval '1 day' THEN 'it is open, and would never be overdue'
+        WHEN r.state <> 'open' AND r.ended_at IS NULL THEN 'it ended, at no time'
+        WHEN r.state <> 'open' AND num_nulls(r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) > 0
+            THEN 'it ended without a charge'
+        WHEN r.state = 'expired' AND coalesce(r.stale_policy NOT IN ('estimate', 'partial', 'release'), true)
+            THEN 'it expired by a policy that is none'
+        WHEN least(r.estimated_in_tokens, r.estimated_out_tokens, r.estimated_cost_nanos,
+                   r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) < 0 THEN 'an amount is below zero'
+    END
+$$;
+
+-- The month's requests in a state that no function leaves behind. Internal to quota_audit and quota_audit_repair.
+CREATE OR REPLACE FUNCTION quota_audit_impossible(p_month date)
+RETURNS TABLE (tenant_id text, department_id text, environment text, period date, request_id text, cause text)
+LANGUAGE sql STABLE
+AS $$
+    SELECT r.tenant_id, r.department_id, r.environment, r.period, r.request_id,
+           'the request''s row is impossible: ' || quota_audit_fault(r)
+      FROM quota_reservations r
+     WHERE r.period >= p_month AND r.period < (p_month + interval '1 month')::date
+       AND r.admitted_at >= quota_day_start(p_month - 2)
+       AND r.admitted_at < quota_day_start((p_month + interval '1 month')::date + 2)
+       AND quota_audit_fault(r) IS NOT NULL
+$$;
+
+-- What is no drift, and for somebody to look at: a row per tenant (and model), found being how many.
+CREATE OR REPLACE FUNCTION quota_audit_remarks(p_month date, p_now timestamptz)
+RETURNS TABLE (
+    kind text, tenant_id text, department_id text, environment text, period date, found numeric, request_id text, cause text
+)
+LANGUAGE sql STABLE
+AS $$
+    WITH months AS (
+        SELECT (p_month + interval '1 month')::date AS next_month, quota_day_start(p_month) AS from_at,
+               quota_day_start((p_month + interval '1 month')::date) AS until_at
+    )
+    SELECT 'overdue', r.tenant_id, r.department_id, r.environment, p_month, count(*),
+           (array_agg(r.request_id ORDER BY r.expires_at))[1],
+           format('open past its time, the oldest since %s: the next reconcile ends it',
+                  to_char(min(r.expires_at) AT TIME ZONE quota_zone(), 'YYYY-MM-DD HH24:MI'))
+      FROM quota_reservations r, months m
+     WHERE r.state = 'open' AND r.expires_at <= p_now AND r.period >= p_month AND r.period < m.next_month
+     GROUP BY r.tenant_id, r.department_id, r.environment
+    UNION ALL
+    SELECT 'unpriced', r.tenant_id, r.department_id, r.environment, p_month, count(*), max(r.request_id),
+           format('usage of %s without a cost is charged at the estimate''s: no price is known',
+                  coalesce('model ' || r.model, 'an unnamed model'))
+      FROM quota_reservations r, months m
+     WHERE r.unpriced AND r.period >= p_month AND r.period < m.next_month
+       AND r.admitted_at >= quota_day_start(p_month - 2) AND r.admitted_at < quota_day_start(m.next_month + 2)
+     GROUP BY r.tenant_id, r.department_id, r.environment, r.model
+    UNION ALL
+    SELECT 'usage_missing', r.tenant_id, r.department_id, r.environment, p_month, count(*), max(r.request_id),
+           'ended without usage: charged by estimate or by the stale policy until usage comes'
+      FROM quota_reservations r, months m
+     WHERE r.usage_missing AND r.period >= p_month AND r.period < m.next_month
+       AND r.admitted_at >= quota_day_start(p_month - 2) AND r.admitted_at < quota_day_start(m.next_month + 2)
+     GROUP BY r.tenant_id, r.department_id, r.environment
+    UNION ALL
+    SELECT 'inbox', i.tenant_id, NULL, NULL, p_month, count(*), max(i.request_id),
+           CASE i.outcome WHEN 'conflict' THEN 'usage in the inbox was set aside: its usage id came before with other figures'
+                          ELSE 'usage in the inbox was set aside: the tenant never existed, or the figures are unusable' END
+      FROM quota_usage_inbox i, months m
+     WHERE i.outcome IN ('invalid', 'conflict') AND i.received_at >= m.from_at AND i.received_at < m.until_at
+     GROUP BY i.tenant_id, i.outcome
+$$;
