@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bench.cluster import Cluster, tell
 from bench.decide import decide
+from bench.expire import expire
 from bench.flat import flat
 from bench.measures import Bench
 from bench.options import CLIENTS, THREADS, Options, read_options
@@ -38,6 +39,7 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "flat": flat,
     "tick": tick,
     "decide": decide,
+    "expire": expire,
 }
 
 

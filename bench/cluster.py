@@ -106,8 +106,12 @@ class Cluster:
         if fleet not in self._fleets:
             self._load(fleet, departments, reservations)
             self._fleets.add(fleet)
+        return self.copy(fleet)
+
+    def copy(self, database: str) -> str:
+        """A copy of a database that nobody is connected to."""
         name = self._next_name()
-        self.execute("postgres", f"CREATE DATABASE {name} TEMPLATE {fleet}")
+        self.execute("postgres", f"CREATE DATABASE {name} TEMPLATE {database}")
         return name
 
     def empty(self) -> str:

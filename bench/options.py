@@ -11,6 +11,7 @@ CLIENTS = 8
 THREADS = 2
 TENANTS = 10_000
 WARN_TENANTS = 1_000_000
+OVERDUE = 1_000_000
 DEPARTMENTS = 100
 DAYS = 30
 BATCH_SIZE = 64
@@ -32,6 +33,7 @@ class Options:
     tick_runs: int
     tenants: int
     warn_tenants: int
+    overdue: int
     strict: bool
 
 
@@ -55,6 +57,7 @@ def read_options(names: tuple[str, ...]) -> Options:
     number("tick_runs", 15, "how often a cold tick and its baseline are started")
     number("tenants", TENANTS, "size of the fleet")
     number("warn_tenants", WARN_TENANTS, "size of the fleet for the warning decision")
+    number("overdue", OVERDUE, "reservations whose time ran out")
     parser.add_argument(
         "--only",
         default=os.environ.get("BENCH_ONLY", ""),
@@ -100,6 +103,7 @@ def read_options(names: tuple[str, ...]) -> Options:
         tick_runs=args.tick_runs,
         tenants=args.tenants,
         warn_tenants=args.warn_tenants,
+        overdue=args.overdue,
         strict=args.strict,
     )
 

@@ -12,6 +12,7 @@ from bench.cluster import HERE
 from bench.options import BATCH_SIZE, CLIENTS, THREADS
 
 GRACE_SECONDS = 120
+WARM_UP_SECONDS = 1.0
 _TPS = re.compile(r"^tps = ([\d.]+)", re.MULTILINE)
 _DONE = re.compile(r"actually processed: (\d+)")
 _FAILED = re.compile(r"failed transactions: (\d+)")
@@ -44,13 +45,15 @@ class Load:
 class Run:
     """What one run did.
 
-    `rate` is decisions per second; `progress` the transactions of each second, where asked for.
+    `rate` is decisions per second; `progress` the transactions of each second, where asked for;
+    `latencies_ms` of each transaction of a run at a given pace, from when it was due.
     """
 
     rate: float
     transactions: int
     latency_ms: float
     progress: tuple[float, ...] = ()
+    latencies_ms: tuple[float, ...] = ()
 
 
 def run_load(
@@ -61,8 +64,12 @@ def run_load(
     seconds: int = 0,
     transactions: int = 0,
     progress: bool = False,
+    pace: int = 0,
 ) -> Run:
-    """Run for `seconds`, or for `transactions` in all. Raises PgbenchError."""
+    """Run for `seconds`, or for `transactions` in all; at `pace` a second where it is given.
+
+    Raises PgbenchError.
+    """
     with tempfile.TemporaryDirectory(prefix="qw-bench-script-") as folder:
         script = Path(folder) / "script.sql"
         script.write_text(load.script, encoding="utf-8")
@@ -75,6 +82,7 @@ def run_load(
                     *("-D", f"first={load.first}", "-D", f"last={load.last}"),
                     *length,
                     *(("-P", "1") if progress else ()),
+                    *(("-R", str(pace), "-l", "--log-prefix", f"{folder}/log") if pace else ()),
                     *("-f", str(script), dsn),
                 ],
                 capture_output=True,
@@ -84,6 +92,7 @@ def run_load(
             )
         except subprocess.TimeoutExpired as error:
             raise PgbenchError(f"{load.name}: pgbench did not end") from error
+        latencies = _latencies(Path(folder))
     tps, count, latency = (p.search(done.stdout) for p in (_TPS, _DONE, _LATENCY))
     failed = _FAILED.search(done.stdout)
     if done.returncode != 0 or not (tps and count and latency) or (failed and int(failed[1])):
@@ -95,7 +104,22 @@ def run_load(
         transactions=int(count[1]),
         latency_ms=float(latency[1]),
         progress=tuple(float(rate) for _, rate in _PROGRESS.findall(done.stderr)),
+        latencies_ms=latencies,
     )
+
+
+def _latencies(folder: Path) -> tuple[float, ...]:
+    """Of all transactions logged there but those of the first second, which plan their statements.
+
+    A line: client, number, microseconds (with a pace: since it was due), script, second of the
+    end, microseconds of that second, lag.
+    """
+    lines = [
+        line.split() for log in folder.glob("log.*") for line in log.read_text("ascii").splitlines()
+    ]
+    ends = [int(line[4]) + int(line[5]) / 1e6 for line in lines]
+    begin = min(ends, default=0.0) + WARM_UP_SECONDS
+    return tuple(int(line[2]) / 1000 for line, end in zip(lines, ends, strict=True) if end >= begin)
 
 
 def script_file(name: str) -> str:

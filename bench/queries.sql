@@ -69,3 +69,53 @@ SELECT u.tenant_id, u.completions
         OR u.input_tokens * 100 >= l.soft_warn_pct * l.daily_input_tokens
         OR u.output_tokens * 100 >= l.soft_warn_pct * l.daily_output_tokens
         OR u.cost_cents * 100 >= l.soft_warn_pct * l.daily_cost_cents)
+
+-- name: load_for_expiry
+SELECT load_for_expiry($1, $2)
+
+-- name: warm_for_expiry
+CALL warm_for_expiry($1)
+
+-- name: load_overdue
+SELECT load_overdue($1, $2, $3)
+
+-- name: overdue
+SELECT count(*) FROM quota_reservations r WHERE r.state = 'open' AND r.expires_at <= clock_timestamp()
+
+-- name: expire_bare
+UPDATE quota_reservations r
+   SET state = 'expired', ended_at = clock_timestamp(), charged_in_tokens = r.estimated_in_tokens,
+       charged_out_tokens = r.estimated_out_tokens, charged_cost_nanos = r.estimated_cost_nanos
+  FROM (SELECT x.ctid AS place FROM quota_reservations x
+         WHERE x.state = 'open' AND x.expires_at <= clock_timestamp() ORDER BY x.expires_at LIMIT $1) d
+ WHERE r.ctid = d.place
+
+-- name: disagreeing_counters
+WITH requests AS (
+    SELECT r.tenant_id, r.period, count(*) FILTER (WHERE r.completion_counted) AS n,
+           sum(coalesce(r.charged_in_tokens, r.estimated_in_tokens)) AS i,
+           sum(coalesce(r.charged_out_tokens, r.estimated_out_tokens)) AS o,
+           sum(coalesce(r.charged_cost_nanos, r.estimated_cost_nanos)) AS c,
+           coalesce(sum(r.estimated_in_tokens) FILTER (WHERE r.state = 'open'), 0) AS hi,
+           coalesce(sum(r.estimated_out_tokens) FILTER (WHERE r.state = 'open'), 0) AS ho,
+           coalesce(sum(r.estimated_cost_nanos) FILTER (WHERE r.state = 'open'), 0) AS hc
+      FROM quota_reservations r GROUP BY 1, 2
+), slots AS (
+    SELECT s.department_id, s.month, sum(s.tokens_used) AS t, sum(s.cost_used_nanos) AS c, sum(s.tokens_held) AS ht,
+           sum(s.cost_held_nanos) AS hc
+      FROM quota_department_slots s GROUP BY 1, 2
+), months AS (
+    SELECT l.department_id, quota_month(q.period) AS month, sum(q.i + q.o) AS t, sum(q.c) AS c, sum(q.hi + q.ho) AS ht,
+           sum(q.hc) AS hc
+      FROM requests q JOIN tenant_limits l ON l.tenant_id = q.tenant_id GROUP BY 1, 2
+)
+SELECT (SELECT count(*) FROM requests q FULL JOIN quota_usage u ON u.tenant_id = q.tenant_id AND u.period = q.period
+         WHERE (q.n, q.i, q.o, q.c, q.hi, q.ho, q.hc) IS DISTINCT FROM
+               (u.completions, u.input_tokens, u.output_tokens, u.cost_cents * 10000000 + u.cost_subcent_nanos,
+                u.held_input_tokens, u.held_output_tokens, u.held_cost_nanos))
+     + (SELECT count(*) FROM slots s FULL JOIN months m ON m.department_id = s.department_id AND m.month = s.month
+         WHERE (s.t, s.c, s.ht, s.hc) IS DISTINCT FROM (m.t, m.c, m.ht, m.hc))
+
+-- name: held
+SELECT (SELECT coalesce(sum(u.held_input_tokens + u.held_output_tokens + u.held_cost_nanos), 0) FROM quota_usage u)
+     + (SELECT coalesce(sum(s.tokens_held + s.cost_held_nanos), 0) FROM quota_department_slots s)
