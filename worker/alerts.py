@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from worker.alerts_words import crossed_words, recipient_words, told_dimensions
+from worker.alerts_words import crossed_words, missing_words, recipient_words, told_dimensions
 from worker.status_text import cells, clipped
 from worker.untrusted import for_terminal
 
@@ -80,7 +80,7 @@ def headline(row: DeliveryRow, words: Words) -> str:
     available = row.severity == "available"
     crossed = "; ".join(
         crossed_words(one, available=available) for one in told_dimensions(row.facts)
-    )
+    ) or missing_words(row.facts)
     return (
         f"{words.moment(row.decided_at)}  {row.severity}  {kind}{subject}{mode}"
         f"{': ' if crossed else ''}{crossed}"

@@ -173,6 +173,19 @@ def told_dimensions(facts: str) -> list[dict[str, Any]]:
         return []
 
 
+def missing_words(facts: str) -> str:
+    """``340 of 2,150 requests without usage, in 4 groups``; nothing for facts of another kind."""
+    try:
+        found = json.loads(facts)
+        groups = found["group_count"]
+        return (
+            f"{found['missing']:,} of {found['requests']:,} requests without usage, "
+            f"in {groups:,} group{'' if groups == 1 else 's'}"
+        )
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
 def crossed_words(one: Mapping[str, Any], *, available: bool = False) -> str:
     """``completions, day 82.0% (past 80%)``; of a notice that something is available again, why."""
     name = f"{str(one['dimension']).replace('_', ' ')}, {one.get('period_kind')}"

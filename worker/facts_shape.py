@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_SUGGESTIONS: Final = 1
 AVAILABLE: Final = "available"
+MISSING: Final = "usage-missing"
 SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning", AVAILABLE)
 
 
@@ -25,11 +26,14 @@ FACTS_OF: Final = {
     "tenant-warn": "a tenant's",
     "department-warn": "a department's",
     "available": "an available notice's",
+    MISSING: "a usage-missing message's",
 }
 
 
 def facts_faults(facts: object) -> list[str]:
     """What is wrong with an alert's facts, each with its place: ``dimensions[0].used: …``."""
+    if isinstance(facts, dict) and "groups" in facts:
+        return list(_object_faults(facts, "", _MISSING)) or list(_group_faults(facts))
     faults = list(_object_faults(facts, "", _ALERT))
     if isinstance(facts, dict) and not faults:
         faults += _missing_of_kind(facts)
@@ -38,6 +42,8 @@ def facts_faults(facts: object) -> list[str]:
 
 def kind_of(facts: Mapping[str, Any]) -> str:
     """The kind of message whose facts these are; their shape was judged before."""
+    if "groups" in facts:
+        return MISSING
     if facts["severity"] == AVAILABLE:
         return "available"
     return "tenant-warn" if facts["subject_kind"] == "tenant" else "department-warn"
@@ -52,6 +58,17 @@ def _missing_of_kind(facts: Mapping[str, Any]) -> Iterator[str]:
         yield "tier: a text is wanted of a department, such as normal"
     if kind == "available" and "reason" not in facts:
         yield "reason: missing, one of period, allowance is wanted"
+
+
+def _group_faults(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What a message about requests without usage can't say."""
+    if not facts["groups"]:
+        yield "groups: at least one is wanted"
+    if facts["group_count"] < len(facts["groups"]):
+        yield "group_count: fewer than there are groups"
+    for place, one in [("", facts), *((f"groups[{n}].", g) for n, g in enumerate(facts["groups"]))]:
+        if one["requests"] < 1 or not 0 <= one["missing"] <= one["requests"]:
+            yield f"{place}missing: a part of the requests is wanted, of which there is at least 1"
 
 
 class _Fact:
@@ -222,4 +239,34 @@ _ALERT: Final[Mapping[str, _Fact]] = {
     "reason": _Fact(*_one_of("period", "allowance"), may_lack=True),
     # only where it is told on a fallback channel
     "undelivered": _Fact(*_OBJECT, may_lack=True, inner=_UNDELIVERED),
+}
+_GROUP: Final[Mapping[str, _Fact]] = {
+    "model": _Fact(*_TEXT),
+    "app": _Fact(*_TEXT),
+    "api_key": _Fact(*_TEXT),
+    "requests": _Fact(*_WHOLE),
+    "missing": _Fact(*_WHOLE),
+    "share_pct": _Fact(*_NUMBER),
+    "tokens": _Fact(*_WHOLE),
+    "cost_nanos": _Fact(*_WHOLE),
+    "department_id": _Fact(*_TEXT, or_null=True),
+    "department_name": _Fact(*_TEXT, or_null=True),
+}
+_MISSING: Final[Mapping[str, _Fact]] = {
+    "severity": _Fact(*_one_of("warning")),
+    "decided_at": _Fact(*_MOMENT),
+    "zone": _ALERT["zone"],
+    "currency": _Fact(*_TEXT),
+    "dimensions": _Fact("an empty list", lambda value: value == []),
+    "top_apps": _Fact("null", lambda value: value is None),
+    "hours": _Fact(*_WHOLE),
+    "missing_pct": _Fact(*_WHOLE),
+    "group_count": _Fact(*_WHOLE),
+    "requests": _Fact(*_WHOLE),
+    "missing": _Fact(*_WHOLE),
+    "uncharged": _Fact(*_WHOLE),
+    "tokens": _Fact(*_WHOLE),
+    "cost_nanos": _Fact(*_WHOLE),
+    "groups": _Fact(*_LIST, inner=_GROUP),
+    "undelivered": _ALERT["undelivered"],
 }

@@ -245,7 +245,29 @@ def alert_view(facts: str) -> dict[str, Any]:
     ]
     view.setdefault("undelivered", None)
     view["decided"] = _moment(view["decided_at"], zone) if "decided_at" in view else None
+    if "groups" in view:
+        view |= _missing_view(view, currency)
     return view
+
+
+def _missing_view(view: Mapping[str, Any], currency: str) -> dict[str, Any]:
+    """The figures of requests without usage, of all groups and of each that is listed."""
+
+    def figures(one: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "requests": _grouped(one["requests"]),
+            "missing": _grouped(one["missing"]),
+            "tokens": _grouped(one["tokens"]),
+            "cost": _money(one["cost_nanos"], currency),
+            "share": Trusted(f"{Decimal(one['missing']) * 100 / Decimal(one['requests']):.1f}"),
+        }
+
+    others = view["group_count"] - len(view["groups"])
+    return figures(view) | {
+        "uncharged": _grouped(view["uncharged"]),
+        "others": _grouped(others) if others else None,
+        "groups": [one | figures(one) for one in view["groups"]],
+    }
 
 
 def _dimension_view(one: dict[str, Any], zone: ZoneInfo, currency: str) -> dict[str, Any]:

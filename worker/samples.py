@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from worker.samples_missing import missing_facts
 from worker.trial import trial_facts
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 # When the samples were decided, 18:00 in Shanghai.
 AT: Final = datetime(2026, 11, 30, 10, 0, tzinfo=UTC)
 DIGEST_MESSAGES: Final = 50
+UNDELIVERED: Final = {"channel": "ops", "cause": "bot_removed", "attempts": 1}
 MAX_NAME: Final = 200
 
 # Case 23, and what else a name may try.
@@ -168,10 +170,18 @@ def sample_facts(kind: str, samples: str) -> list[dict[str, Any]]:
         return [trial_facts(name, "quota-1.example", AT)]
     if kind == AVAILABLE:
         return [_available(make[TENANT](0))]
+    if kind == MISSING:
+        return [_missing(samples)]
     if kind != DIGEST:
         return [make[kind](0)]
     members = [make[DEPARTMENT if n % 4 == 0 else TENANT](n) for n in range(DIGEST_MESSAGES)]
     return sorted(members, key=lambda facts: _URGENCY.index(facts["severity"]))
+
+
+def _missing(samples: str) -> dict[str, Any]:
+    names = {"long-names": _LONG, "hostile-names": _HOSTILE}.get(samples, ())
+    facts = missing_facts(names, many=bool(names))
+    return facts | ({"undelivered": UNDELIVERED} if samples == "fallback" else {})
 
 
 def _available(facts: dict[str, Any]) -> dict[str, Any]:
@@ -316,8 +326,7 @@ def _past_department(number: int) -> dict[str, Any]:
 def _undelivered(
     make: Callable[[int], dict[str, Any]],
 ) -> Callable[[int], dict[str, Any]]:
-    told = {"channel": "ops", "cause": "bot_removed", "attempts": 1}
-    return lambda number: make(number) | {"undelivered": told}
+    return lambda number: make(number) | {"undelivered": UNDELIVERED}
 
 
 def _named(
@@ -344,7 +353,8 @@ DEPARTMENT: Final = "department-warn"
 DIGEST: Final = "digest"
 TEST: Final = "test"
 AVAILABLE: Final = "available"
-KINDS: Final = (TENANT, DEPARTMENT, AVAILABLE, DIGEST, TEST)
+MISSING: Final = "usage-missing"
+KINDS: Final = (TENANT, DEPARTMENT, AVAILABLE, MISSING, DIGEST, TEST)
 # Sets that differ by the names that people choose.
 _NAMING: Final = frozenset({"long-names", "hostile-names"})
 # As the outbox is claimed: a digest's first line is its most urgent.

@@ -21,7 +21,9 @@ DEFAULT_LANGUAGE = "en"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
     parser.add_argument(
-        "kind", metavar="KIND", help="tenant-warn, department-warn, available, digest or test"
+        "kind",
+        metavar="KIND",
+        help="tenant-warn, department-warn, available, usage-missing, digest or test",
     )
     parser.add_argument(
         "--channel",
