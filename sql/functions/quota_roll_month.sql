@@ -5,7 +5,7 @@
 -- It closes once the month's local end plus p_grace_hours is past and no reservation of
 -- it is open; then its rows are frozen as they stand in this transaction. What legacy programs wrote
 -- directly counts then as far as it was folded in (quota_book_legacy_month, before); what is folded in later is an
--- adjustment. belongs_to names another month than month in rows of adjustments (quota_book_adjustments).
+-- adjustment. adjusts_month names the closed month in rows of adjustments (quota_book_adjustments).
 --
 -- A tenant's month is the sum of its days in quota_usage (used: posted and held). What
 -- was admitted under another department or environment than the tenant's present one
@@ -111,7 +111,7 @@ BEGIN
                sum(a.cost_nanos) AS cost_nanos
           FROM apart a WHERE NOT a.home GROUP BY a.tenant_id
     ), computed AS (
-        SELECT m.tenant_id, m.department_id, m.environment, p_month AS belongs_to,
+        SELECT m.tenant_id, m.department_id, m.environment, NULL::date AS adjusts_month,
                m.completions - COALESCE(v.completions, 0) AS completions,
                m.input_tokens - COALESCE(v.input_tokens, 0) AS input_tokens,
                m.output_tokens - COALESCE(v.output_tokens, 0) AS output_tokens,
@@ -122,7 +122,7 @@ BEGIN
           LEFT JOIN moved v ON v.tenant_id = m.tenant_id
           LEFT JOIN apart h ON h.tenant_id = m.tenant_id AND h.home
         UNION ALL
-        SELECT a.tenant_id, a.department_id, a.environment, p_month, a.completions, a.input_tokens,
+        SELECT a.tenant_id, a.department_id, a.environment, NULL, a.completions, a.input_tokens,
                a.output_tokens, a.cost_nanos, a.stale_count, a.stale_cost_nanos, m.peak_day
           FROM apart a
           JOIN tenant_month m ON m.tenant_id = a.tenant_id
@@ -141,14 +141,14 @@ BEGIN
                             WHERE c.tenant_id = q.tenant_id
                               AND c.department_id = q.department_id
                               AND c.environment = q.environment
-                              AND c.belongs_to = q.belongs_to)
+                              AND coalesce(c.adjusts_month, p_month) = q.belongs_to)
         RETURNING 1
     ), written AS (
         INSERT INTO quota_monthly_totals AS q
-               (tenant_id, month, department_id, environment, belongs_to, completions, input_tokens,
+               (tenant_id, month, department_id, environment, adjusts_month, completions, input_tokens,
                 output_tokens, cost_nanos, stale_count, stale_cost_nanos, peak_day,
                 closed, closed_at)
-        SELECT c.tenant_id, p_month, c.department_id, c.environment, c.belongs_to, c.completions,
+        SELECT c.tenant_id, p_month, c.department_id, c.environment, c.adjusts_month, c.completions,
                c.input_tokens, c.output_tokens, c.cost_nanos, c.stale_count,
                c.stale_cost_nanos, c.peak_day, v_closing,
                CASE WHEN v_closing THEN v_now END

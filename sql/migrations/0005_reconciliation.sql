@@ -28,15 +28,14 @@ CREATE INDEX quota_adjustments_booked ON quota_adjustments (booked_month) WHERE 
 ALTER TABLE quota_months ADD COLUMN closed_snapshot pg_snapshot;
 
 -- An adjustment is a row of the open month that names the closed month it belongs to; any other row belongs to its own.
-ALTER TABLE quota_monthly_totals ADD COLUMN belongs_to date;
-UPDATE quota_monthly_totals SET belongs_to = month;
 ALTER TABLE quota_monthly_totals
-    ALTER COLUMN belongs_to SET NOT NULL,
+    ADD COLUMN adjusts_month date,
+    ADD COLUMN belongs_to    date GENERATED ALWAYS AS (coalesce(adjusts_month, month)) STORED,
     DROP CONSTRAINT quota_monthly_totals_pkey,
     ADD CONSTRAINT quota_monthly_totals_pkey
         PRIMARY KEY (tenant_id, month, department_id, environment, belongs_to),
-    ADD CONSTRAINT quota_monthly_totals_belongs_to
-        CHECK (belongs_to <= month AND belongs_to = date_trunc('month', belongs_to)::date);
+    ADD CONSTRAINT quota_monthly_totals_adjusts
+        CHECK (adjusts_month < month AND adjusts_month = date_trunc('month', adjusts_month)::date);
 
 -- What expired of a tenant's day under one policy: how many, what they are charged, and what they held.
 CREATE TYPE quota_expired AS (

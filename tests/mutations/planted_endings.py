@@ -10,14 +10,14 @@ PARTIAL = {"policy": "partial", "streamed": 20, "charged": (1, 100, 20, 1200)}
 BUGS = [
     bug(
         "late usage added instead of replacing",
-        "quota_settle_judge.sql",
+        "quota_reservation_post.sql",
         "v_in   bigint := CASE WHEN v_open THEN r.estimated_in_tokens ELSE r.charged_in_tokens END;",
         "v_in   bigint := CASE WHEN v_open THEN r.estimated_in_tokens ELSE 0 END;",
         killed_by("test_settle", LATER, end="settle", usage_id="u1"),
     ),
     bug(
         "late cost added instead of replacing",
-        "quota_settle_judge.sql",
+        "quota_reservation_post.sql",
         "THEN r.estimated_cost_nanos ELSE r.charged_cost_nanos END;\n    v_held",
         "THEN r.estimated_cost_nanos ELSE 0 END;\n    v_held",
         killed_by("test_settle", LATER, end="expire", usage_id=None),
@@ -38,9 +38,9 @@ BUGS = [
     ),
     bug(
         "hold not released on expiry",
-        "quota_expire_stale.sql",
-        "-g.ei, -g.eo, -g.ec, false);",
-        "0, 0, 0, false);",
+        "quota_expire_overdue.sql",
+        "greatest(u.held_input_tokens - d.ei, 0)",
+        "u.held_input_tokens",
         killed_by(
             "test_cases",
             "test_case_01_killed_callers_are_expired_by_one_run",
@@ -49,8 +49,8 @@ BUGS = [
     ),
     bug(
         "the department's hold not released on expiry",
-        "quota_expire_stale.sql",
-        "-e.estimated_in_tokens - e.estimated_out_tokens, -e.estimated_cost_nanos)::quota_booking",
+        "quota_expire_overdue.sql",
+        "-sum(e.ei + e.eo), -sum(e.ec))::quota_booking",
         "0, 0)::quota_booking",
         killed_by("test_release_progress_expire", "test_stale_policies", **PARTIAL),
     ),
@@ -104,14 +104,14 @@ BUGS = [
     ),
     bug(
         "early expiry",
-        "quota_expire_stale.sql",
-        "v_now    timestamptz := quota_now(p_now);",
-        "v_now    timestamptz := quota_now(p_now) + interval '1 minute';",
+        "quota_expire_overdue.sql",
+        "v_now - make_interval(secs => p_wait_seconds);",
+        "v_now + interval '1 minute';",
         killed_by("test_release_progress_expire", "test_nothing_ends_early"),
     ),
     bug(
         "expiry in any order",
-        "quota_expire_stale.sql",
+        "quota_expire_overdue.sql",
         "ORDER BY r.expires_at LIMIT p_limit",
         "ORDER BY r.request_id LIMIT p_limit",
         killed_by(
@@ -120,15 +120,16 @@ BUGS = [
     ),
     bug(
         "expiry without the state's recheck ends the settled once more",
-        "quota_expire_stale.sql",
-        "AND r.request_id = d.request_id AND r.ended_at IS NULL AND r.expires_at <= v_now",
-        "AND r.request_id = d.request_id",
+        "quota_expire_overdue.sql",
+        "r.ctid = d.place AND r.tenant_id = d.tenant_id AND r.request_id = d.request_id"
+        " AND r.ended_at IS NULL AND r.expires_at <= v_until",
+        "r.tenant_id = d.tenant_id AND r.request_id = d.request_id",
         killed_by("test_races", "test_a_settlement_races_another_end", other="expire"),
         tries=5,
     ),
     bug(
         "partial charges the estimated output",
-        "quota_expire_stale.sql",
+        "quota_expire_overdue.sql",
         "WHEN 'partial' THEN r.progress_out_tokens",
         "WHEN 'partial' THEN r.estimated_out_tokens",
         killed_by("test_release_progress_expire", "test_stale_policies", **PARTIAL),
@@ -142,7 +143,7 @@ BUGS = [
     ),
     bug(
         "the policy release keeps the completion",
-        "quota_expire_stale.sql",
+        "quota_expire_overdue.sql",
         "completion_counted = d.policy <> 'release',",
         "",
         killed_by(

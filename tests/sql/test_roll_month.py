@@ -134,7 +134,7 @@ async def test_a_month_closes_after_its_grace_and_is_then_frozen(conn: Connectio
     assert await roll(conn, NOVEMBER, end + timedelta(hours=72, microseconds=-1)) == (1, False)
     assert await roll(conn, NOVEMBER, end + timedelta(hours=72)) == (1, True)
     frozen = await stored(conn)
-    assert frozen[0][-3:] == (True, end + timedelta(hours=72), NOVEMBER)
+    assert frozen[0][-4:] == (True, end + timedelta(hours=72), None, NOVEMBER)
     # late usage still corrects the day, but not the frozen month
     await conn.execute(
         "SELECT quota_settle('a', '1', 500, 500, 500, p_now => $1)", end + timedelta(days=9)
