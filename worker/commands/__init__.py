@@ -28,5 +28,6 @@ COMMANDS: Final[dict[str, str]] = {
     "alerts": "what was told, when and to whom; what waits, and what was given up",
     "estimates": "how far estimates lie from usage, per model, and the factor that mends them",
     "invoice": "a provider's invoice beside the ledger: what differs, and why",
+    "price": "what tokens cost: list, update, load, rates, of, unpriced",
     "preview": "what a message looks like on a channel, from samples",
 }
