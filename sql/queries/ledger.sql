@@ -1,3 +1,7 @@
+-- name: expire_stale
+SELECT tenant_id, policy, ended, in_tokens, out_tokens, cost_nanos
+  FROM quota_expire_stale($1::integer, $2::timestamptz);
+
 -- name: expire_overdue
 SELECT tenant_id, policy, ended, in_tokens, out_tokens, cost_nanos
   FROM quota_expire_overdue($1::integer, $2::timestamptz, $3::integer);
@@ -18,3 +22,6 @@ SELECT quota_mirror_buckets($1::integer, $2::timestamptz) AS mirrored;
 
 -- name: book_inbox
 SELECT taken, booked, refused FROM quota_book_inbox($1::integer, $2::timestamptz);
+
+-- name: price_unpriced
+SELECT quota_price_unpriced($1::integer, $2::timestamptz) AS priced;

@@ -28,7 +28,12 @@ class PostgresLedger:
     ) -> Sequence[StaleEnded]:
         """End at most ``limit`` overdue for ``wait_seconds``, by their tenants' policies."""
         with translated():
-            rows = await self._pool.fetch(self._queries["expire_overdue"], limit, now, wait_seconds)
+            if wait_seconds == 0:
+                rows = await self._pool.fetch(self._queries["expire_stale"], limit, now)
+            else:
+                rows = await self._pool.fetch(
+                    self._queries["expire_overdue"], limit, now, wait_seconds
+                )
         return [
             StaleEnded(
                 row["tenant_id"],
@@ -60,6 +65,10 @@ class PostgresLedger:
         if row is None:
             raise RuntimeError("quota_book_inbox returned no row")
         return InboxBooked(row["taken"], row["booked"], row["refused"])
+
+    async def price_unpriced(self, limit: int, now: datetime | None) -> int:
+        """Price at most ``limit`` requests whose price is known by now; returns how many."""
+        return await self._count("price_unpriced", limit, now)
 
     async def _count(self, query: str, limit: int, now: datetime | None) -> int:
         with translated():
