@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     import asyncpg
 
     from worker.errors import QuotaWorkerError
-    from worker.jobs.context import JobPorts
+    from worker.jobs.context import Asking, JobPorts
     from worker.notifiers.channels import ConfiguredChannels
+    from worker.postgres.audit import PostgresAudit
     from worker.postgres.diagnosis import PostgresEstimates
     from worker.postgres.embedded import EmbeddedServer
     from worker.postgres.jobs import PostgresJobRuns
     from worker.postgres.reports import PostgresReports
+    from worker.postgres.sources import PostgresSourceFaults
+    from worker.sources.base import BaseSource
 
 
 class Deps:
@@ -174,7 +177,44 @@ class Deps:
                 channels.routes,
                 self.delivery().diagnosis,
             ),
+            asking=await self._asking(),
         )
+
+    async def _asking(self) -> Asking | None:
+        """The usage sources of the configuration; None where there are none."""
+        asking = self.delivery().asking
+        if not asking.sources:
+            return None
+        from worker.jobs.context import Asking
+        from worker.postgres.queries import load_queries
+        from worker.postgres.sources import PostgresSourceLedger
+        from worker.sources.makers import SourceNeeds, make_source
+
+        queries = load_queries(self.assets, "sources")
+        ledger = PostgresSourceLedger(await self.pool(), queries)
+        needs = SourceNeeds(self.dsn, queries, ledger.take_slot)
+        sources = tuple(make_source(settings, needs) for settings in asking.sources)
+        return Asking(ledger, sources, asking.wait_seconds, asking.ask_seconds)
+
+    def source(self, name: str) -> BaseSource:
+        """The configured source of this name, for one request by hand: its rate isn't kept.
+
+        Raises KeyError where none is called so. Nothing is opened yet.
+        """
+        from worker.postgres.queries import load_queries
+        from worker.sources.makers import SourceNeeds, make_source
+
+        settings = {source.name: source for source in self.delivery().asking.sources}[name]
+        return make_source(
+            settings, SourceNeeds(self.dsn, load_queries(self.assets, "sources"), None)
+        )
+
+    async def source_faults(self) -> PostgresSourceFaults:
+        """What was set aside of the sources' answers."""
+        from worker.postgres.queries import load_queries
+        from worker.postgres.sources import PostgresSourceFaults
+
+        return PostgresSourceFaults(await self.pool(), load_queries(self.assets, "sources"))
 
     async def job_runs(self) -> PostgresJobRuns:
         """The tick's lease and the record of runs."""
@@ -182,6 +222,13 @@ class Deps:
         from worker.postgres.queries import load_queries
 
         return PostgresJobRuns(await self.pool(), load_queries(self.assets, "jobs"))
+
+    async def audit(self) -> PostgresAudit:
+        """The ledger's audit and its repair."""
+        from worker.postgres.audit import PostgresAudit
+        from worker.postgres.queries import load_queries
+
+        return PostgresAudit(await self.pool(), load_queries(self.assets, "audit"))
 
     async def estimates(self) -> PostgresEstimates:
         """The read of how far estimates lie from usage."""

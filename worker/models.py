@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from datetime import date, datetime
     from decimal import Decimal
 
+    from worker.usage import SourceFailure
+
 
 class StaleEnded(NamedTuple):
     """One stale reservation that ``quota_expire_stale`` ended.
@@ -72,7 +74,7 @@ class JobRun(NamedTuple):
     counts: dict[str, int]
     seconds: float
     error: str | None = None
-    failures: tuple[ChannelFailure, ...] = ()
+    failures: tuple[ChannelFailure | SourceFailure, ...] = ()
 
 
 class TickLease(NamedTuple):

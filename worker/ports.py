@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import date, datetime
 
     from worker.models import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TickLease,
     )
     from worker.traffic import Ask, Decision
+    from worker.usage import OverdueRequest, SourceAnswer, SourceFault, ToldUsage
 
 
 class Pace(Protocol):
@@ -58,6 +59,77 @@ class Ledger(Protocol):
 
     async def book_inbox(self, limit: int, now: datetime | None) -> InboxBooked:
         """Settle at most ``limit`` rows of the usage inbox, oldest first."""
+
+    async def price_unpriced(self, limit: int, now: datetime | None) -> int:
+        """Price at most ``limit`` requests whose price is known by now; returns how many."""
+
+
+class SourceLedger(Protocol):
+    """What asking usage sources needs of the ledger."""
+
+    async def begin(self, now: datetime | None) -> datetime:
+        """Clear what earlier runs noted; the time at which this one begins."""
+
+    async def due(
+        self,
+        since: datetime,
+        before: datetime | None,
+        limit: int,
+        now: datetime | None,
+        *,
+        again: bool,
+    ) -> Sequence[OverdueRequest]:
+        """At most ``limit`` overdue reservations to ask for next; changes nothing.
+
+        Those never asked for, newest first, from ``before`` on; with ``again`` those asked
+        for before ``since``, the longest ago first.
+        """
+
+    async def note_asked(self, requests: Sequence[OverdueRequest], now: datetime | None) -> None:
+        """Note that these were asked for, and have no usage so far."""
+
+    async def settle(
+        self, source: str, usages: Sequence[ToldUsage], now: datetime | None, *, keep: bool
+    ) -> Sequence[str]:
+        """Settle at most 1,000 usages; their outcomes, in order.
+
+        Beyond the contract's: ``overtaken``, usage came from elsewhere meanwhile; ``locked``,
+        nothing was done, call again; with ``keep`` that is ``kept``: it stands in the inbox.
+        """
+
+    async def set_aside(
+        self, source: str, faults: Sequence[SourceFault], now: datetime | None
+    ) -> None:
+        """Keep at most 1,000 faults by name."""
+
+    async def take_slot(self, source: str, per_second: int, wait_seconds: float) -> float | None:
+        """The seconds until one request may go out; None: more than ``wait_seconds``.
+
+        Counted over all workers, in real time. Not idempotent: each grant counts.
+        """
+
+
+class UsageSource(Protocol):
+    """One configured source. Never raises for a failed asking: it answers."""
+
+    @property
+    def name(self) -> str:
+        """The source's name in the configuration."""
+
+    @property
+    def batch_size(self) -> int:
+        """How many requests one asking is given at most."""
+
+    async def ask(
+        self, requests: Sequence[OverdueRequest], seconds_left: Callable[[], float]
+    ) -> SourceAnswer:
+        """Ask for the requests' usage, for at most as long as ``seconds_left`` says.
+
+        Raises only what the ledger's database raises when a slot is asked for.
+        """
+
+    async def close(self) -> None:
+        """Release what asking opened. Idempotent."""
 
 
 class Traffic(Protocol):

@@ -166,7 +166,8 @@ def _log(deps: Deps, job_run: JobRun) -> None:
     """A line per job that did something; a healthy tick without work stays silent and fast."""
     seconds = round(job_run.seconds, 3)
     for failure in job_run.failures:
-        deps.log.warning("channel failing", job=job_run.job, **failure._asdict())
+        event = "channel failing" if hasattr(failure, "channel") else "source failing"
+        deps.log.warning(event, job=job_run.job, **failure._asdict())
     if job_run.outcome == "failed":
         deps.log.error(
             "job failed", job=job_run.job, seconds=seconds, error=job_run.error, **job_run.counts

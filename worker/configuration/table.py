@@ -134,6 +134,37 @@ class Table:
             return value
         return None
 
+    def numbers(self, key: str, low: int, high: int, example: str) -> tuple[int, ...] | None:
+        """A list of whole numbers within the bounds, none twice."""
+        value = self._value(key, None)
+        if value is None:
+            return None
+        good = isinstance(value, list) and all(
+            isinstance(one, int) and not isinstance(one, bool) and low <= one <= high
+            for one in value
+        )
+        if not good or not value or len(set(value)) < len(value):
+            self.fault(key, f"is no list of numbers from {low} to {high}, such as {example}")
+            return None
+        return tuple(value)
+
+    def lines(self, key: str, most_letters: int, *, needed: str) -> str | None:
+        """A text of one line or several; tabs and line breaks are the only controls in it."""
+        value = self._value(key, needed)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            self.fault(key, f"is {type_of(value)}: a text is needed, in quotes")
+        elif not value.strip():
+            self.fault(key, f"is empty: {needed}")
+        elif not value.translate({9: " ", 10: " ", 13: " "}).isprintable():
+            self.fault(key, "holds a control character: leave it out")
+        elif len(value) > most_letters:
+            self.fault(key, f"is longer than {most_letters:,} letters: shorten it")
+        else:
+            return value
+        return None
+
     def flag(self, key: str) -> bool:
         """Whether it is true; false where it is missing."""
         value = self._value(key, None)

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from worker.models import ChannelFailure
-    from worker.ports import Channels, Diagnosis, Ledger, Months, Outbox, Warnings
+    from worker.ports import (
+        Channels,
+        Diagnosis,
+        Ledger,
+        Months,
+        Outbox,
+        SourceLedger,
+        UsageSource,
+        Warnings,
+    )
+    from worker.usage import SourceFailure
 
 
 class Deadline:
@@ -69,7 +79,7 @@ class JobCounts:
 
     leftover: bool = False
     failed: int = 0
-    failures: tuple[ChannelFailure, ...] = ()
+    failures: tuple[ChannelFailure | SourceFailure, ...] = ()
 
     def as_counts(self) -> dict[str, int]:
         """Every count by name, booleans as 0 or 1; the order of the fields."""
@@ -77,8 +87,23 @@ class JobCounts:
         return {name: int(getattr(self, name)) for name in names}
 
 
+class Asking(NamedTuple):
+    """The usage sources in the order in which they are asked, and the limits of the asking.
+
+    ``wait_seconds``: how long an overdue reservation waits for them before its stale policy.
+    """
+
+    ledger: SourceLedger
+    sources: tuple[UsageSource, ...]
+    wait_seconds: int
+    ask_seconds: int
+
+
 class JobPorts(NamedTuple):
-    """The adapters that jobs may use, as Protocols. Built once per process."""
+    """The adapters that jobs may use, as Protocols. Built once per process.
+
+    ``asking`` None: no usage source is configured.
+    """
 
     ledger: Ledger
     months: Months
@@ -86,6 +111,7 @@ class JobPorts(NamedTuple):
     outbox: Outbox
     channels: Channels
     diagnosis: Diagnosis
+    asking: Asking | None = None
 
 
 class JobContext(NamedTuple):

@@ -1,9 +1,9 @@
 """Reconcile: what callers left behind is booked, batch by batch, until none is left.
 
-Order: usage that waits in the inbox (so that it comes before the policy), reservations
-whose time ran out, direct writes of legacy programs, the mirror of the buckets. Each
-batch is one transaction of the ledger's own; none is held across batches. Safe beside
-itself and beside gateways; idempotent.
+Order: usage that waits in the inbox (so that it comes before the policy), usage that the
+configured sources know, reservations whose time ran out, direct writes of legacy programs,
+the mirror of the buckets. Each batch is one transaction of the ledger's own; none is held
+across batches. Safe beside itself and beside gateways; idempotent.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from worker.errors import (
     SerializationError,
 )
 from worker.jobs.context import JobCounts
+from worker.jobs.usage_sources import AskedTally, ask_sources
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -46,7 +47,12 @@ class ReconcileCounts(JobCounts):
     expired_release: int = 0
     inbox_booked: int = 0
     inbox_refused: int = 0
+    source_asked: int = 0
+    source_settled: int = 0
+    source_set_aside: int = 0
+    source_failed: int = 0
     legacy_booked: int = 0
+    priced: int = 0
     buckets_mirrored: int = 0
     lock_timeouts: int = 0
 
@@ -73,6 +79,21 @@ class _Drain:
         except DatabaseError as error:
             self.errors.append(error)
             return 0
+
+    async def ask(self) -> AskedTally:
+        """Ask the usage sources; a refusal by the ledger's database as of ``run``."""
+        tally = AskedTally()
+        try:
+            await ask_sources(self._ctx, tally)
+        except (LockTimeoutError, SerializationError):
+            # what wasn't asked waits for the next tick
+            tally.lock_timeouts += 1
+        except DatabaseUnreachableError:
+            raise
+        except DatabaseError as error:
+            self.errors.append(error)
+        self.lock_timeouts += tally.lock_timeouts
+        return tally
 
     async def _until_done(self, batch: Callable[[int], Awaitable[int]]) -> int:
         total = 0
@@ -109,6 +130,9 @@ async def run(ctx: JobContext) -> ReconcileCounts:
         return ReconcileCounts(overdue=await ledger.count_overdue(BATCH_ROWS, ctx.now))
 
     drain = _Drain(ctx)
+    asking = ctx.ports.asking
+    # those that are overdue for less wait for the sources' answer
+    wait_seconds = 0 if asking is None else asking.wait_seconds
     expired = {"estimate": 0, "partial": 0, "release": 0}
     inbox = {"booked": 0, "refused": 0}
 
@@ -119,7 +143,7 @@ async def run(ctx: JobContext) -> ReconcileCounts:
         return batch.taken
 
     async def expire(rows: int) -> int:
-        ended = await ledger.expire_overdue(rows, ctx.now)
+        ended = await ledger.expire_overdue(rows, ctx.now, wait_seconds)
         for group in ended:
             expired[group.policy] += group.ended
         return sum(group.ended for group in ended)
@@ -127,12 +151,17 @@ async def run(ctx: JobContext) -> ReconcileCounts:
     async def book_legacy(rows: int) -> int:
         return await ledger.book_legacy(rows, ctx.now)
 
+    async def price(rows: int) -> int:
+        return await ledger.price_unpriced(rows, ctx.now)
+
     async def mirror(rows: int) -> int:
         return await ledger.mirror_buckets(rows, ctx.now)
 
     await drain.run(book_inbox)
+    told = await drain.ask()
     await drain.run(expire)
     legacy = await drain.run(book_legacy)
+    priced = await drain.run(price)
     mirrored = await drain.run(mirror)
     if drain.errors:
         raise drain.errors[0]
@@ -143,7 +172,13 @@ async def run(ctx: JobContext) -> ReconcileCounts:
         expired_release=expired["release"],
         inbox_booked=inbox["booked"],
         inbox_refused=inbox["refused"],
+        source_asked=told.asked,
+        source_settled=told.settled,
+        source_set_aside=told.set_aside,
+        source_failed=told.failed,
+        failures=told.failures(),
         legacy_booked=legacy,
+        priced=priced,
         buckets_mirrored=mirrored,
         lock_timeouts=drain.lock_timeouts,
     )

@@ -1,0 +1,169 @@
+"""Asks the usage sources for overdue reservations, before their stale policy is applied.
+
+In bounded batches, those first that were never asked for, the newest of them first; then
+those of earlier ticks, the longest ago first. Each batch goes to the sources in the order
+of the configuration, to each what those before it didn't know. What a source tells is
+settled at once; what can't be used is set aside by name. A source that is down costs its
+time limit and is left alone for the rest of the run; what it wasn't asked, or didn't know,
+is asked again at the next tick. No transaction is open while a source is asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from worker.errors import LockTimeoutError, SerializationError
+from worker.usage import SourceFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from worker.jobs.context import Asking, JobContext
+    from worker.ports import UsageSource
+    from worker.usage import OverdueRequest, SourceAnswer, SourceTrouble, ToldUsage
+
+# A tick's other work needs this much of its time.
+MARGIN_SECONDS: Final = 30.0
+# A bound, not a target: time comes first.
+MAX_BATCHES: Final = 10_000
+SETTLE_ATTEMPTS: Final = 3
+RETRY_WAIT_SECONDS: Final = 0.2
+# Outcomes that leave a request to be asked for once more.
+LOCKED, OVERTAKEN = "locked", "overtaken"
+REFUSED: Final = frozenset({"conflict", "invalid"})
+
+
+class AskedTally:
+    """What one run of asking came to."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.settled = 0
+        self.set_aside = 0
+        self.failed = 0
+        self.lock_timeouts = 0
+        self._times: Counter[tuple[str, str]] = Counter()
+        self._last: dict[tuple[str, str], SourceTrouble] = {}
+
+    def add(self, source: str, answer: SourceAnswer) -> None:
+        """Count what a source answered, and what went wrong with it."""
+        self.asked += len(answer.asked)
+        self.set_aside += answer.set_aside
+        self.failed += len(answer.troubles)
+        for trouble in answer.troubles:
+            self._times[source, trouble.cause] += 1
+            self._last[source, trouble.cause] = trouble
+
+    def failures(self) -> tuple[SourceFailure, ...]:
+        """Each source and cause that failed, with the last one's words."""
+        return tuple(
+            SourceFailure(source, cause, times, last.detail, last.cure)
+            for (source, cause), times in sorted(self._times.items())
+            for last in [self._last[source, cause]]
+        )
+
+
+async def ask_sources(ctx: JobContext, tally: AskedTally) -> None:
+    """Ask until nothing is left, the time is up or no source answers; closes the sources.
+
+    ``tally`` is right whatever happens. Raises what the ledger's database raises: the caller
+    goes on with the rest of its work, and what wasn't asked waits for the next tick.
+    """
+    asking = ctx.ports.asking
+    if asking is None:
+        return
+    run = _Run(ctx, asking, tally)
+    try:
+        await run.all()
+    finally:
+        for source in asking.sources:
+            await source.close()
+
+
+class _Run:
+    """One run's time, and the sources that are still worth asking."""
+
+    def __init__(self, ctx: JobContext, asking: Asking, tally: AskedTally) -> None:
+        self._ctx = ctx
+        self._ledger = asking.ledger
+        self._tally = tally
+        self._ends_at = ctx.monotonic() + asking.ask_seconds
+        self._live: list[UsageSource] = list(asking.sources)
+
+    def seconds_left(self) -> float:
+        """Of the asking, 0.0 when somebody asked to stop."""
+        left = self._ctx.deadline.remaining_seconds() - MARGIN_SECONDS
+        return max(0.0, min(self._ends_at - self._ctx.monotonic(), left))
+
+    async def all(self) -> None:
+        """Those never asked for, then those of earlier ticks."""
+        since = await self._ledger.begin(self._ctx.now)
+        for again in (False, True):
+            before = None
+            for _ in range(MAX_BATCHES):
+                if not self._live or self.seconds_left() == 0.0:
+                    return
+                size = min(source.batch_size for source in self._live)
+                batch = await self._ledger.due(since, before, size, self._ctx.now, again=again)
+                if not batch:
+                    break
+                if not await self._ask_batch(batch):
+                    return
+                before = batch[-1].expires_at
+
+    async def _ask_batch(self, batch: Sequence[OverdueRequest]) -> bool:
+        """Ask one source after the other; False when none was asked anything."""
+        waiting = {(one.tenant_id, one.request_id): one for one in batch}
+        asked: dict[tuple[str, str], OverdueRequest] = {}
+        for source in tuple(self._live):
+            if not waiting or self.seconds_left() == 0.0:
+                break
+            answer = await source.ask(list(waiting.values()), self.seconds_left)
+            self._tally.add(source.name, answer)
+            if answer.is_down:
+                self._live.remove(source)
+            asked |= {(one.tenant_id, one.request_id): one for one in answer.asked}
+            # faults first: a settlement that fails must not lose them
+            if answer.faults:
+                await self._ledger.set_aside(source.name, answer.faults, self._ctx.now)
+            for key in await self._settle(source.name, answer.usages):
+                waiting.pop(key, None)
+                asked.pop(key, None)
+        if asked:
+            await self._ledger.note_asked(list(asked.values()), self._ctx.now)
+        return bool(asked) or len(waiting) < len(batch)
+
+    async def _settle(self, source: str, usages: Sequence[ToldUsage]) -> list[tuple[str, str]]:
+        """Settle what was told; the requests that need no further asking.
+
+        Where a tenant stays locked the usage goes to the inbox at the last attempt, so that
+        it isn't lost should nobody know it later.
+        """
+        done: list[tuple[str, str]] = []
+        left = list(usages)
+        for attempt in range(1, SETTLE_ATTEMPTS + 1):
+            if not left:
+                break
+            try:
+                outcomes = await self._ledger.settle(
+                    source, left, self._ctx.now, keep=attempt == SETTLE_ATTEMPTS
+                )
+            except (LockTimeoutError, SerializationError):
+                if attempt == SETTLE_ATTEMPTS:
+                    self._tally.lock_timeouts += 1
+                    break
+                outcomes = [LOCKED] * len(left)
+            locked: list[ToldUsage] = []
+            for usage, outcome in zip(left, outcomes, strict=True):
+                if outcome == LOCKED:
+                    locked.append(usage)
+                    continue
+                self._tally.set_aside += outcome in REFUSED
+                self._tally.settled += outcome not in REFUSED and outcome != OVERTAKEN
+                if outcome not in REFUSED:
+                    done.append((usage.tenant_id, usage.request_id))
+            left = locked
+            if left and attempt < SETTLE_ATTEMPTS:
+                await self._ctx.sleep(RETRY_WAIT_SECONDS * attempt)
+        return done
