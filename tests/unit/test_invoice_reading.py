@@ -1,0 +1,390 @@
+"""Providers' exports: by their header or by hand, in the usual encodings; what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unit import invoice_world as world
+from unit.invoice_world import FIRST, SECOND, invoice, rules, tally
+from worker.errors import UsageError
+from worker.invoice.columns import parse_columns
+from worker.invoice.figures import Figures
+from worker.invoice.reading import DAYS, LOCAL, MOMENTS, convert
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GPT = "gpt-4o-2024-08-06"
+CENT = 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("content", "export", "kind", "cells"),
+    [
+        (
+            world.OPENAI_USAGE,
+            "openai-usage",
+            DAYS,
+            {(FIRST, GPT): Figures(1200, 200, 300, 0), (SECOND, "o3-mini"): Figures(7, 0, 8, 0)},
+        ),
+        (
+            world.OPENAI_COST,
+            "openai-cost",
+            DAYS,
+            {(FIRST, GPT): Figures(cost_nanos=120_000_000)},  # rounded once: 0.120000000004
+        ),
+        (
+            world.ANTHROPIC_USAGE,
+            "anthropic-usage",
+            DAYS,
+            {
+                (FIRST, "claude-sonnet-4-5-20250929"): Figures(4123, 4000, 50, 0),
+                (SECOND, "claude-sonnet-4-5-20250929"): Figures(1, 0, 2, 0),
+            },
+        ),
+        (
+            world.ANTHROPIC_COST,
+            "anthropic-cost",
+            DAYS,
+            {(FIRST, "Claude Sonnet 4.5"): Figures(cost_nanos=22 * CENT)},
+        ),
+        (
+            world.OPENROUTER_GENERATIONS,
+            "openrouter-generations",
+            LOCAL,
+            {
+                (FIRST, f"openai/{GPT}"): Figures(10389, 9000, 137, 12_300_000),
+                (SECOND, f"openai/{GPT}"): Figures(1, 0, 2, -100_000),
+            },
+        ),
+        (
+            world.OPENROUTER_ACTIVITY,
+            "openrouter-activity",
+            DAYS,
+            {
+                (FIRST, "anthropic/claude-sonnet-4.5"): Figures(
+                    70_965_665, 0, 3_009_973, 4_070_000_000
+                )
+            },
+        ),
+        (
+            world.LITELLM,
+            "litellm-spend-logs",
+            LOCAL,
+            {
+                (FIRST, "gpt-4o"): Figures(20, 0, 10, 15_000),
+                (SECOND, "gpt-4o"): Figures(200, 0, 100, 250_000_000),
+            },
+        ),
+    ],
+)
+def test_known_exports(
+    tmp_path: Path, content: str, export: str, kind: str, cells: dict[object, Figures]
+) -> None:
+    found = invoice(tmp_path, content)
+    assert (found.tally.export, found.tally.kind, found.cells) == (export, kind, cells)
+    # the same with another delimiter, as UTF-16 and with a BOM
+    parts = content.replace('"', "").replace(", input", "").replace(", output", "")
+    tabs = parts.replace(",", "\t")
+    for other in (tabs.encode("utf-16"), tabs.encode("utf-16-le"), b"\xef\xbb\xbf" + tabs.encode()):
+        assert convert(tally(tmp_path, other), "USD", {}).cells == cells
+    excel = f"sep=;\n{parts.replace(',', ';')}".replace("\n", "\r\n").encode("utf-16-be")
+    assert convert(tally(tmp_path, excel, decimal="."), "USD", {}).cells == cells
+
+
+def test_cloud_bills_have_more_than_models_and_currencies_of_their_own(tmp_path: Path) -> None:
+    azure = tally(tmp_path, world.AZURE, where=[("metercategory", "cognitive*")])
+    assert (azure.export, azure.rows, azure.unlike) == ("azure-cost-details", 1, 1)
+    ((key, one),) = azure.sums.items()
+    assert key == (FIRST, "gpt 4o 0806 Inp glbl Tokens", "EUR")
+    assert one.cost == Decimal("3.125")
+    aws = tally(tmp_path, world.AWS_CUR, where=[("line_item_product_code", "amazonbedrock")])
+    assert (aws.export, aws.kind, aws.rows, aws.unlike) == ("aws-cur", MOMENTS, 2, 1)
+    with pytest.raises(UsageError, match="--where: there is no column Service"):
+        tally(tmp_path, world.AWS_CUR, where=[("Service", "x")])
+
+
+def test_columns_by_hand(tmp_path: Path) -> None:
+    columns = parse_columns(["date=Day,model=Model name,input=In+Cache", "cost=Total, net"])
+    assert columns == {
+        "date": ("Day",),
+        "model": ("Model name",),
+        "input": ("In", "Cache"),
+        "cost": ("Total, net",),
+    }
+    content = (
+        'Day;Model name;In;Cache;"Total, net"\n'
+        "05.10.2026;x;1;2;3\n"
+        '05/10/2026;"gpt\n4o ";1.234.567;  2 ;1.234,50\n'
+    )
+    with pytest.raises(UsageError) as refused:
+        tally(tmp_path, content, columns=columns, decimal=",")
+    assert str(refused.value).splitlines() == [
+        "export.csv: 2 rows are broken, nothing was compared",
+        "line 2: '05.10.2026' is no date like 2026-10-05 or 2026-10-05T12:00:00Z",
+        "line 3: '05/10/2026' may begin with the day or the month: say --dates dmy or mdy",
+    ]
+    good = "".join(content.splitlines(keepends=True)[:1] + content.splitlines(keepends=True)[2:])
+    found = convert(tally(tmp_path, good, columns=columns, decimal=",", slashed="dmy"), "USD", {})
+    assert found.cells == {
+        (date(2026, 10, 5), "gpt\n4o"): Figures(1_234_569, 0, 0, 1_234_500_000_000)
+    }
+    assert found.tally.measures == {"input", "cost"}
+    with pytest.raises(UsageError, match="there is no column Model name: the file has Day, Total"):
+        tally(tmp_path, "Day,Total\n2026-10-01,1\n", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("texts", "fault"),
+    [
+        (["when=Day"], "--columns when=Day is not like date=NAME,cost=NAME"),
+        (["date=Day"], "at least one of input=…, output=…, cost=…"),
+        (["model=M,cost=C"], "--columns needs date=…"),
+        (["date=A,date=B,cost=C"], "--columns: date stands twice"),
+        (["date=,cost=C"], "--columns: date names no column"),
+    ],
+)
+def test_columns_that_can_not_be(texts: list[str], fault: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_columns(texts)
+    assert fault in str(refused.value)
+
+
+def test_every_broken_row_is_named_up_to_twenty(tmp_path: Path) -> None:
+    header = "Day,Model,In,Cost,Currency\n"
+    columns = parse_columns(["date=Day,model=Model,input=In,cost=Cost,currency=Currency"])
+    broken = [
+        "yesterday,m,1,1,USD",
+        "2026-02-30,m,1,1,USD",
+        "1999-10-01,m,1,1,USD",
+        ",m,1,1,USD",
+        "2026-10-01,m,-1,1,USD",
+        "2026-10-01,m,1.5,1,USD",
+        "2026-10-01,m,1,NaN,USD",
+        "2026-10-01,m,1,1e999,USD",
+        '2026-10-01,m,1,"0,25",USD',
+        "2026-10-01,m,1,,USD",
+        "2026-10-01,m,1,1,dollars",
+        "2026-10-01,m,1,1",
+        '"2026-10-01","m\n","1","x\x1b[2J","USD"',
+        f"2026-10-01,{'m' * 201},1,1,USD",
+    ]
+    rows = ["2026-10-01,m,1,1,USD", "", *broken, *["x,m,1,1,USD"] * 30]
+    with pytest.raises(UsageError) as refused:
+        tally(tmp_path, header + "\n".join(rows), columns=columns)
+    said = str(refused.value).splitlines()
+    assert said[0] == "export.csv: 44 rows are broken, nothing was compared"
+    assert said[-1] == "… and 24 more"
+    assert len(said) == 22
+    assert said[1:15] == [
+        "line 4: 'yesterday' is no date like 2026-10-05 or 2026-10-05T12:00:00Z",
+        "line 5: '2026-02-30' is no date like 2026-10-05 or 2026-10-05T12:00:00Z",
+        "line 6: '1999-10-01' is no date like 2026-10-05 or 2026-10-05T12:00:00Z",
+        "line 7: the date is empty",
+        "line 8: '-1' is no count of tokens",
+        "line 9: '1.5' is no count of tokens",
+        "line 10: 'NaN' is no number",
+        "line 11: '1e999' is more than an invoice can have",
+        "line 12: '0,25' is no number: with a decimal comma say --decimal ,",
+        "line 13: the cost is empty",
+        "line 14: 'dollars' is no currency like USD",
+        "line 15: 4 cells instead of 5",
+        "line 16: 'x␛[2J' is no number",
+        "line 18: a model's name has more than 200 letters",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "is empty: its first line must name the columns"),
+        (b"\n\n", "is empty: its first line must name the columns"),
+        (b"PK\x03\x04\x00\x00", "is no CSV"),
+        (b"a,b\n1,2\n", "no known export (openai-usage, openai-cost, anthropic-usage,"),
+        (b"a,b\n1,2\n", "date=…,model=…,cost=… which columns hold what; the file has a, b"),
+        (world.LITELLM.encode() + b"\xff\xfe", "is no UTF-8 text"),
+        (world.LITELLM.encode("utf-16")[:-1], "is no UTF-16 text"),
+        (world.LITELLM.encode() + b'"x', "line 4 can't be taken apart: "),
+        (world.LITELLM.encode() + b'"' + b"x\n" * 100_000, "line 4 can't be taken apart: "),
+        (world.LITELLM.encode() + b"x" * 1_000_000, "a line has 1,000,000 letters or more"),
+        (world.LITELLM.replace("2026-10", "2026-08").encode(),
+         "no row of the file lies in 2026-10: its days go from 2026-08-01 to 2026-08-02"),
+        (world.LITELLM.splitlines()[0].encode(), "the file has no row with an amount"),
+    ],
+)  # fmt: skip
+def test_what_is_no_export_is_refused_by_name(tmp_path: Path, content: bytes, fault: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        tally(tmp_path, content)
+    assert fault in str(refused.value)
+
+
+def test_a_file_that_can_not_be_read(tmp_path: Path) -> None:
+    from worker.invoice.reading import read_export
+
+    with pytest.raises(UsageError, match="there is no file "):
+        read_export(tmp_path / "lost.csv", rules())
+    with pytest.raises(UsageError, match=" is no file$"):
+        read_export(tmp_path, rules())
+    big = tmp_path / "big.csv"
+    with big.open("wb") as file:
+        file.truncate(500 * 2**20 + 1)
+    with pytest.raises(UsageError, match="has 524,288,001 bytes, more than 524,288,000: split"):
+        read_export(big, rules())
+
+
+HAND = parse_columns(["date=Day,model=Model,cost=Cost"])
+
+
+def costs(folder: Path, *rows: str, **more: object) -> dict[date, int]:
+    """Nanos by day of rows of a day and a cost."""
+    content = "Day,Model,Cost\n" + "".join(f"{row}\n" for row in rows)
+    cells = invoice(folder, content, columns=HAND, **more).cells
+    return {day: figures.cost_nanos for (day, _), figures in cells.items()}
+
+
+@pytest.mark.parametrize(
+    ("written", "nanos"),
+    [
+        ("1", 10**9),
+        ("0.000000001", 1),
+        ("0.0000000005", 1),  # half a nano, rounded up
+        ("0.00000000049999", 0),
+        ('"1,234,567.5"', 1_234_567_500_000_000),
+        ("1 234.5", 1_234_500_000_000),
+        ("1\u202f234.5", 1_234_500_000_000),
+        ("1'234.5", 1_234_500_000_000),
+        ("$1.5", 1_500_000_000),
+        ("US$ 1.5", 1_500_000_000),
+        ("-0.25", -250_000_000),
+        ("2.5E-7", 250),
+    ],
+)
+def test_amounts(tmp_path: Path, written: str, nanos: int) -> None:
+    assert costs(tmp_path, f"2026-10-01,m,{written}") == {FIRST: nanos}
+
+
+def test_a_comma_in_a_file_of_semicolons_is_not_guessed(tmp_path: Path) -> None:
+    content = "Day;Model;Cost\n2026-10-01;m;1,234\n"
+    with pytest.raises(UsageError) as refused:
+        tally(tmp_path, content, columns=HAND)
+    assert "line 2: '1,234' may be a decimal or a thousand: say --decimal ," in str(refused.value)
+    for decimal, cost in ((",", Decimal("1.234")), (".", Decimal(1234))):
+        ((_, one),) = tally(tmp_path, content, columns=HAND, decimal=decimal).sums.items()
+        assert one.cost == cost
+
+
+def test_a_million_tiny_amounts_are_exact(tmp_path: Path) -> None:
+    """Provider's amounts have more decimals than nanos: they are added before they are rounded."""
+    rows = ["2026-10-01,m,0.0000000004"] * 5
+    assert costs(tmp_path, *rows) == {FIRST: 2}
+
+
+@pytest.mark.parametrize(
+    ("written", "zone", "billing", "day"),
+    [
+        ("2026-10-01", "UTC", "Asia/Shanghai", FIRST),  # a day stays a day
+        ("2026-10-01T17:00:00Z", "UTC", "Asia/Shanghai", SECOND),
+        ("2026-10-01 17:00", "UTC", "Asia/Shanghai", SECOND),
+        ("2026-10-02 00:30", "Asia/Shanghai", "UTC", FIRST),
+        ("2026-10-02 00:30:00+08", "America/New_York", "UTC", FIRST),
+        ("2026-10-02 00:30:00.5+0800", "UTC", "UTC", FIRST),
+        ("2026-10-02 00:30:00 UTC", "Asia/Shanghai", "UTC", SECOND),
+        ("1790899199", "UTC", "UTC", FIRST),
+        ("1790899199000", "UTC", "Asia/Shanghai", SECOND),
+        ("20261002", "UTC", "UTC", SECOND),
+        ("2026/10/02", "UTC", "UTC", SECOND),
+    ],
+)
+def test_days_and_times(tmp_path: Path, written: str, zone: str, billing: str, day: date) -> None:
+    assert costs(tmp_path, f"{written},m,1", zone=zone, billing=billing) == {day: 10**9}
+
+
+def test_an_export_all_of_whose_times_are_midnight_has_days(tmp_path: Path) -> None:
+    """OpenAI's buckets begin at 00:00 UTC: in New York that is the evening before."""
+    found = tally(tmp_path, world.OPENAI_USAGE, billing="America/New_York")
+    assert (found.kind, {day for day, _, _ in found.sums}) == (DAYS, {FIRST, SECOND})
+    one = "2026-10-01T00:00:00Z,m,1"
+    two = "2026-10-05T12:00:00Z,m,1"
+    assert costs(tmp_path, one, billing="America/New_York") == {FIRST: 10**9}
+    # one row with a time: all are times, and the first is of the month before
+    assert costs(tmp_path, one, two, billing="America/New_York") == {date(2026, 10, 5): 10**9}
+
+
+def test_other_months_are_left_out_and_counted(tmp_path: Path) -> None:
+    content = "Day,Model,Cost\n2026-09-30,m,1\n2026-10-31,m,2\n2026-11-01,m,4\n2026-10-03,m,\n"
+    found = tally(tmp_path, content, columns=HAND)
+    assert (found.rows, found.outside, found.blank) == (3, 2, 1)
+    assert [one.cost for one in found.sums.values()] == [Decimal(2)]
+
+
+def test_currencies_are_converted_by_the_days_rate_or_refused_by_name(tmp_path: Path) -> None:
+    columns = parse_columns(["date=Day,cost=Cost,currency=Cur"])
+    content = (
+        "Day,Cost,Cur\n2026-10-01,10,cny\n2026-10-02,10,CNY\n2026-10-02,1,USD\n2026-10-02,3,EUR\n"
+        "2026-10-03,5,\n2026-10-03,0,JPY\n"
+    )
+    read = tally(tmp_path, content, columns=columns)
+    rates = {
+        "CNY": [(date(2026, 9, 1), Decimal("0.14")), (SECOND, Decimal("0.15"))],
+        "EUR": [(SECOND, Decimal("1.1"))],
+    }
+    found = convert(read, "USD", rates)
+    assert {day.day: one.cost_nanos for (day, _), one in found.cells.items()} == {
+        1: 1_400_000_000,
+        2: 1_500_000_000 + 1_000_000_000 + 3_300_000_000,
+        3: 5_000_000_000,
+    }
+    assert [(one.currency, one.amount, one.cost_nanos) for one in found.conversions] == [
+        ("CNY", Decimal(20), 2_900_000_000),
+        ("EUR", Decimal(3), 3_300_000_000),
+    ]
+    with pytest.raises(UsageError, match="amounts in EUR, and there is no rate of EUR to USD for"):
+        convert(read, "USD", {"CNY": rates["CNY"], "EUR": [(date(2026, 10, 3), Decimal(1))]})
+
+
+MEASURED = """
+import resource, sys
+from pathlib import Path
+from unit.invoice_world import rules
+from worker.invoice.reading import read_export
+found = read_export(Path(sys.argv[1]), rules())
+print(found.rows, len(found.sums), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    def measured(rows: int) -> int:
+        path = tmp_path / "big.csv"
+        with path.open("w", encoding="utf-8") as file:
+            file.write(world.LITELLM.splitlines()[0] + "\n")
+            for number in range(rows):
+                file.write(
+                    f"request-{number},acompletion,hash,0.00{number % 97},30,{number},10,"
+                    f"2026-10-{number % 28 + 1:02} 10:{number // 60 % 60:02}:{number % 60:02},"
+                    f"2026-10-02 10:00:01,model-{number % 9},chat\n"
+                )
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, str(path)],
+            env={"PYTHONPATH": "tests:."},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        read, cells, kibibytes = map(int, done.stdout.split())
+        assert (read, cells) == (rows, 28 * 9)
+        return kibibytes
+
+    assert measured(200_000) - measured(2_000) < 4_096
+
+
+def test_too_many_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.invoice.reading.MAX_CELLS", 2)
+    rows = [f"2026-10-01,{name},1" for name in ("a", "b", "a", "c")]
+    with pytest.raises(UsageError, match="more than 2 days and models: is the column of models"):
+        costs(tmp_path, *rows)
