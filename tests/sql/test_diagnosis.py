@@ -12,9 +12,10 @@ import asyncpg
 import pytest
 
 from requests_world import COST_NANOS, IN_TOKENS, OUT_TOKENS, put
-from sql.calls import NOON, UNLIMITED, Calls
 from worker.facts_shape import facts_faults
 from worker.samples import HOSTILE_NAMES
+
+from sql.calls import NOON, UNLIMITED, Calls
 
 Connection = asyncpg.Connection
 HOUR, DAY, SECOND = timedelta(hours=1), timedelta(days=1), timedelta(seconds=1)
@@ -200,32 +201,32 @@ async def test_a_thousand_groups_are_one_message(conn: Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "share", "again"),
+    ("after", "share", "messages"),
     [
-        (WEEK - SECOND, 10, False),
-        (WEEK, 10, True),
-        (HOUR, 19, False),
-        (HOUR, 20, True),
-        (HOUR, 5, False),
-        (WEEK, 5, False),  # no longer above the threshold
-        (-HOUR, 10, True),  # it was told by a clock that ran ahead
-        (-SECOND, 10, False),
+        (WEEK - SECOND, 10, 0),
+        (WEEK, 10, 1),
+        (HOUR, 19, 0),
+        (HOUR, 20, 1),
+        (HOUR, 5, 0),
+        (WEEK, 5, 0),  # no longer above the threshold
+        (-HOUR, 10, 1),  # it was told by a clock that ran ahead
+        (-SECOND, 10, 0),
     ],
 )
 async def test_a_group_is_told_again_after_a_week_or_at_twice_the_share(
-    conn: Connection, after: timedelta, share: int, again: bool
+    conn: Connection, after: timedelta, share: int, messages: int
 ) -> None:
     await put(conn, 100, 10)
     assert await diagnose(conn) == (1, 1)
     later = NOON + after
     await conn.execute("DELETE FROM quota_reservations")
     await put(conn, 100, share, at=later)
-    assert await diagnose(conn, later) == (int(again), int(again))
+    assert await diagnose(conn, later) == (messages, messages)
     assert await diagnose(conn, later) == (0, 0)
     keys = await conn.fetch("SELECT message_key, dedupe_key FROM quota_outbox")
-    assert len({row["message_key"] for row in keys}) == len(keys) == 1 + again
+    assert len({row["message_key"] for row in keys}) == len(keys) == 1 + messages
     row = await conn.fetchrow("SELECT missing, told_at FROM quota_missing_told")
-    assert tuple(row) == ((share, later) if again else (10, NOON))
+    assert tuple(row) == ((share, later) if messages else (10, NOON))
 
 
 async def test_twice_the_share_at_the_same_moment_is_told_too(conn: Connection) -> None:
