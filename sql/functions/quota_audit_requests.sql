@@ -72,4 +72,10 @@ AS $$
       FROM quota_usage_inbox i, months m
      WHERE i.outcome IN ('invalid', 'conflict') AND i.received_at >= m.from_at AND i.received_at < m.until_at
      GROUP BY i.tenant_id, i.outcome
+    UNION ALL
+    SELECT 'source', s.tenant_id, NULL, NULL, p_month, count(*), max(s.request_id),
+           format('an answer of the usage source %s was set aside: %s', s.source, s.reason)
+      FROM quota_source_faults s, months m
+     WHERE s.seen_at >= m.from_at AND s.seen_at < m.until_at
+     GROUP BY s.tenant_id, s.source, s.reason
 $$;
