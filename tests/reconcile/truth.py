@@ -1,0 +1,164 @@
+"""What the ledger must hold, from what it answered: the last usage that it took is the charge.
+
+Nothing here reads the ledger's own tables but to compare them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import asyncpg
+
+from reconcile.gateway import Answer
+from reconcile.plan import (
+    NO_FIGURES,
+    PHASES,
+    RELEASE,
+    Arrival,
+    Request,
+    Usage,
+    department_of,
+    policy_of,
+)
+
+# completions, input, output, nanos
+Sums = tuple[int, int, int, int]
+
+
+@dataclass(slots=True)
+class Taken:
+    """A usage that the database took: its place in the order, and what it said of it."""
+
+    place: tuple[int, int]
+    outcome: str
+    usage: Usage
+    phase: int
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of one request."""
+
+    request: Request
+    reserved: bool = False
+    released: bool = False
+    taken: list[Taken] = field(default_factory=list)
+    # a lost try may have been taken, or a duplicate of it later
+    doubtful: bool = False
+
+    @property
+    def unreserved(self) -> Taken | None:
+        return next((one for one in self.taken if one.outcome == "unreserved"), None)
+
+    def usages(self) -> list[Taken]:
+        figures = [one for one in self.taken if one.usage != NO_FIGURES]
+        return sorted(figures, key=lambda one: one.place)
+
+    def cost_of(self, usage: Usage) -> int:
+        """Without a price the estimate's cost in proportion, rounded up; nothing was estimated, nothing."""
+        tokens_in, tokens_out, cost = usage
+        assert tokens_in is not None
+        assert tokens_out is not None
+        if cost is not None:
+            return cost
+        if self.unreserved:
+            return 0
+        e_in, e_out, e_cost = self.request.estimate
+        return -(-e_cost * (tokens_in + tokens_out) // (e_in + e_out))
+
+    def charge(self, until: tuple[int, int] | None = None) -> Sums | None:
+        """Completions, input, output, nanos; `until`: by the usages up to that place, None without any."""
+        usages = [u for u in self.usages() if until is None or u.place <= until]
+        if usages:
+            usage = usages[-1].usage
+            return (1, usage[0] or 0, usage[1] or 0, self.cost_of(usage))
+        if until is not None:
+            return None
+        e_in, e_out, e_cost = self.request.estimate
+        if self.released:
+            return (int(any(self.request.stated)), *self.request.stated)
+        policy = "estimate" if self.taken else policy_of(self.request.tenant)
+        if policy == "estimate":
+            return (1, e_in, e_out, e_cost)
+        if policy == "partial":
+            return (1, e_in, 0, -(-e_cost * e_in // (e_in + e_out)))
+        return (0, 0, 0, 0)
+
+    @property
+    def admitted_in(self) -> int:
+        """The phase whose day has the charge."""
+        return self.unreserved.phase if self.unreserved else self.request.phase
+
+
+class Truth:
+    """Hears every answer; `day` and `month` sums are by what was heard so far."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str], Known] = {}
+        self.left: dict[int, Arrival] = {}
+        self._replays: list[tuple[Known, Answer]] = []
+
+    def of(self, request: Request) -> Known:
+        return self.known.setdefault((request.tenant, request.name), Known(request))
+
+    def hear_release(self, request: Request, answer: Answer) -> None:
+        assert request.end == RELEASE
+        if answer.taken:
+            self.of(request).released = True
+
+    def hear_usage(self, arrival: Arrival, answer: Answer, phase: int) -> None:
+        known = self.of(arrival.request)
+        if answer.taken:
+            place, outcome = answer.taken
+            known.taken.append(Taken((place, 0), outcome, arrival.usage, phase))
+            known.doubtful |= not answer.sure and answer.outcome == "replayed"
+        if answer.outcome != "conflict" and arrival.usage != NO_FIGURES:
+            self._replays.append((known, answer))
+
+    async def hear_inbox(self, conn: asyncpg.Connection[Any], phase: int) -> None:
+        """What the worker booked since: in the order of its batches, and of the inbox within one."""
+        rows = await conn.fetch(
+            "WITH taken AS (DELETE FROM race_booked RETURNING *)"
+            " SELECT min(place) OVER (PARTITION BY batch) AS place, inbox_id, outcome FROM taken"
+        )
+        for row in rows:
+            arrival = self.left.pop(row["inbox_id"])
+            if row["outcome"] in ("settled", "corrected", "unreserved"):
+                place = (row["place"], row["inbox_id"])
+                taken = Taken(place, row["outcome"], arrival.usage, phase)
+                self.of(arrival.request).taken.append(taken)
+            else:
+                assert row["outcome"] in ("replayed", "conflict"), row
+
+    def check_answers(self) -> None:
+        """Each answer's charge is that of the last usage at its place."""
+        for known, answer in self._replays:
+            if not known.doubtful:
+                charge = known.charge((answer.place, 0))
+                assert charge is not None, (known, answer)
+                assert answer.charged == charge[1:], (known, answer)
+
+    def days(self) -> dict[tuple[str, date], Sums]:
+        sums: dict[tuple[str, date], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        for known in self.known.values():
+            add(sums[known.request.tenant, PHASES[known.admitted_in].date()], known.charge())
+        return {key: (row[0], row[1], row[2], row[3]) for key, row in sums.items()}
+
+    def months(self) -> dict[tuple[str, str, date], Sums]:
+        """By tenant, department ('' for none) and month of admission."""
+        sums: dict[tuple[str, str, date], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        for known in self.known.values():
+            phase = known.admitted_in
+            department = department_of(known.request.tenant, phase) or ""
+            month = PHASES[phase].date().replace(day=1)
+            add(sums[known.request.tenant, department, month], known.charge())
+        return {key: (row[0], row[1], row[2], row[3]) for key, row in sums.items()}
+
+
+def add(sums: list[int], charge: Sums | None) -> None:
+    assert charge is not None
+    for place, amount in enumerate(charge):
+        sums[place] += amount
