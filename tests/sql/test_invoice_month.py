@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from sql.calls import at
 from worker.assets import Assets
 from worker.invoice.figures import NOTHING, Figures, LedgerMonth, Part, total
 from worker.postgres.invoice import PostgresInvoice
 from worker.postgres.pool import connect_arguments
 from worker.postgres.queries import load_queries
+
+from sql.calls import at
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,13 +24,13 @@ MAX_NAMED_MODELS: Final = 5
 # A cause that takes away at least this part of a difference explains it.
 _HALF: Final = 2
 
-# Of LedgerCell's parts: what is said behind the number of requests.
+# What is said of LedgerCell's parts.
 _PARTS: Final = {
     "stale": "requests without usage are charged by estimate, the invoice has what they used",
-    "dropped": "requests without usage were charged nothing (stale_policy release), estimated at",
+    "dropped": "requests without usage were charged nothing (stale_policy release), estimated",
     "held": "requests are still open and not charged yet, they hold",
     "unreserved": "requests were never reserved, and stand on the day on which they were posted",
-    "unpriced": "requests have no known price, only an estimated cost: quota-worker price unpriced",
+    "unpriced": "requests have no known price, only a guess of it (quota-worker price unpriced)",
 }
 
 
@@ -166,7 +166,8 @@ def _zone(
             yield _of_measure("zone_month", text, comparison, abs(fit.moved))
     if fit.zone_apart is not None:
         apart = fit.zone_apart
-    if apart > comparison.allowed and fit.shift and fit.best_apart * _HALF <= apart:
+    shifted = fit.cancelling * _HALF >= apart > comparison.allowed
+    if shifted and fit.shift and fit.best_apart * _HALF <= apart:
         hours = abs(fit.shift.total_seconds()) / 3600
         way = "later" if fit.shift.total_seconds() > 0 else "earlier"
         text = (

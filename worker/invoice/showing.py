@@ -171,12 +171,13 @@ def _pct(difference: int, of: int) -> str:
 
 def _explained(one: Explanation, currency: str) -> str:
     amounts = []
+    if one.requests is not None:
+        amounts.append(f"{one.requests:,} request{'' if one.requests == 1 else 's'}")
     if one.cost_nanos is not None:
         amounts.append(f"{_amount(one.cost_nanos, COST)} {currency}")
     if one.tokens is not None:
         amounts.append(f"{one.tokens:,} tokens")
-    many = "" if one.requests is None else f"{one.requests:,} "
-    return f"{many}{one.text.removesuffix(':')}: {', '.join(amounts)}"
+    return f"{one.text.removesuffix(':')}: {', '.join(amounts)}"
 
 
 def _verdict(comparison: Comparison, currency: str) -> str:

@@ -27,8 +27,9 @@ class ZoneFit:
     ``apart``: the daily differences added up, none making up for another, by billing days.
     ``zone_apart``: the same by days of the export's zone (None: the export has times, or that is
     the billing zone). ``best_apart``: by days that begin ``shift`` later than those, which is a
-    zone of ``offset``. ``moved``: what the ledger's month of the export's days has more than its
-    billing month.
+    zone of ``offset``. ``cancelling``: how much of the differences that were left makes up for
+    itself between days, as where days begin at the wrong hour. ``moved``: what the ledger's month
+    of the export's days has more than its billing month.
     """
 
     apart: int
@@ -37,6 +38,7 @@ class ZoneFit:
     shift: timedelta
     offset: timedelta
     best_apart: int
+    cancelling: int
 
     @property
     def offset_name(self) -> str:
@@ -65,6 +67,8 @@ def fit_zone(
         moved = sum(by_zone.values()) - sum(as_billed.values())
         base = zone
     starts = _starts(ledger.month, base)
+    as_said = _by_days(amounts, starts)
+    together = abs(sum(as_said.values()) - sum(invoice_days.values()))
     tried = []
     for step in range(-MOST_STEPS, MOST_STEPS + 1):
         shift = step * STEP
@@ -72,7 +76,8 @@ def fit_zone(
         tried.append((_apart(days, invoice_days), abs(step), shift))
     best_apart, _, shift = min(tried)
     said = starts[0][1].astimezone(zone).utcoffset() or timedelta()
-    return ZoneFit(apart, zone_apart, moved, shift, said - shift, best_apart)
+    cancelling = _apart(as_said, invoice_days) - together
+    return ZoneFit(apart, zone_apart, moved, shift, said - shift, best_apart, cancelling)
 
 
 def _starts(month: date, zone: ZoneInfo) -> list[tuple[date, datetime]]:
