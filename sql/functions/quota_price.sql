@@ -43,6 +43,8 @@ DECLARE
     v_provider text;
     v_model    text;
     v_last     text;
+    v_seller   text;
+    v_batch    text;
     v_prefix   text := '';
     v_rest     text;
     v_time     time := (p_at AT TIME ZONE 'UTC')::time;
@@ -53,6 +55,8 @@ BEGIN
     END IF;
     processing := CASE WHEN right(v_name, 6) = ':batch' THEN 'batch' ELSE 'standard' END;
     IF processing = 'batch' THEN
+        -- a reseller's list may hold batch models of their own, under this very name
+        SELECT m.provider, m.model INTO v_seller, v_batch FROM quota_price_match(v_name) m WHERE m.model LIKE '%:batch';
         v_name := left(v_name, -6);
     END IF;
     SELECT m.provider, m.model INTO v_provider, v_model FROM quota_price_match(v_name) m;
@@ -78,10 +82,15 @@ BEGIN
                          WHEN q.provider = '' AND q.model = v_last THEN 6 END AS place
         FROM quota_prices q
         WHERE q.model IN (v_name, v_rest, v_last, lower(v_model)) AND q.origin = 'file'
+          AND q.processing = quota_price_find.processing
         UNION ALL
         SELECT q.*, 7 FROM quota_prices q
-        WHERE q.model = v_model AND q.origin = 'package' AND q.provider = v_provider) p
-    WHERE p.place IS NOT NULL AND p.processing = quota_price_find.processing AND p.valid_from <= p_at
+        WHERE q.model = v_model AND q.origin = 'package' AND q.provider = v_provider
+          AND q.processing = quota_price_find.processing
+        UNION ALL
+        SELECT q.*, 8 FROM quota_prices q
+        WHERE q.model = v_batch AND q.origin = 'package' AND q.provider = v_seller AND q.processing = 'standard') p
+    WHERE p.place IS NOT NULL AND p.valid_from <= p_at
       AND p.from_time <= v_time AND (p.input_above = 0 OR p.input_above < p_in_tokens)
     ORDER BY p.place, p.valid_from DESC, p.from_time DESC, p.input_above DESC
     LIMIT 1;
