@@ -24,7 +24,11 @@ DECLARE
     v_faults jsonb;
 BEGIN
     PERFORM quota_batch_check(p_usages, 'quota_source_settle');
-    v_free := quota_lock_free_tenants(ARRAY(SELECT DISTINCT e ->> 'tenant' FROM jsonb_array_elements(p_usages) e));
+    BEGIN
+        v_free := quota_lock_free_tenants(ARRAY(SELECT DISTINCT e ->> 'tenant' FROM jsonb_array_elements(p_usages) e));
+    EXCEPTION WHEN lock_not_available THEN
+        v_free := '{}';  -- somebody holds them all
+    END;
     v_now := quota_now(p_now);
     -- Under the lock: does the reservation still lack its usage?
     SELECT jsonb_agg(e || jsonb_build_object(
@@ -94,5 +98,6 @@ BEGIN
         SELECT q.rate INTO v_rate FROM quota_currency_rates q
         WHERE q.currency = p_currency AND q.valid_from <= p_day ORDER BY q.valid_from DESC LIMIT 1;
     END IF;
-    RETURN least(round(p_cost * v_rate * 1000000000), 8000000000000000000)::bigint;
+    -- least() would pass over a rate that isn't there
+    RETURN CASE WHEN v_rate IS NOT NULL THEN least(round(p_cost * v_rate * 1000000000), 8000000000000000000)::bigint END;
 END $$;

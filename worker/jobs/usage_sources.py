@@ -29,8 +29,8 @@ MARGIN_SECONDS: Final = 30.0
 MAX_BATCHES: Final = 10_000
 SETTLE_ATTEMPTS: Final = 3
 RETRY_WAIT_SECONDS: Final = 0.2
-# Outcomes that leave a request to be asked for once more.
-LOCKED, OVERTAKEN = "locked", "overtaken"
+# Outcomes of ``settle`` beyond the contract's, and those by which nothing was settled.
+LOCKED, KEPT, OVERTAKEN = "locked", "kept", "overtaken"
 REFUSED: Final = frozenset({"conflict", "invalid"})
 
 
@@ -127,28 +127,29 @@ class _Run:
             # faults first: a settlement that fails must not lose them
             if answer.faults:
                 await self._ledger.set_aside(source.name, answer.faults, self._ctx.now)
-            for key in await self._settle(source.name, answer.usages):
+            for key, outcome in (await self._settle(source.name, answer.usages)).items():
+                if outcome in REFUSED:
+                    continue
                 waiting.pop(key, None)
-                asked.pop(key, None)
+                if outcome != KEPT:  # still open until the inbox is booked: noted as asked
+                    asked.pop(key, None)
         if asked:
             await self._ledger.note_asked(list(asked.values()), self._ctx.now)
         return bool(asked) or len(waiting) < len(batch)
 
-    async def _settle(self, source: str, usages: Sequence[ToldUsage]) -> list[tuple[str, str]]:
-        """Settle what was told; the requests that need no further asking.
+    async def _settle(self, source: str, usages: Sequence[ToldUsage]) -> dict[tuple[str, str], str]:
+        """Settle what was told; each request's outcome, but for those that stay locked.
 
-        Where a tenant stays locked the usage goes to the inbox at the last attempt, so that
+        Where a tenant stays locked the usage goes to the inbox at the second attempt, so that
         it isn't lost should nobody know it later.
         """
-        done: list[tuple[str, str]] = []
+        done: dict[tuple[str, str], str] = {}
         left = list(usages)
         for attempt in range(1, SETTLE_ATTEMPTS + 1):
             if not left:
                 break
             try:
-                outcomes = await self._ledger.settle(
-                    source, left, self._ctx.now, keep=attempt == SETTLE_ATTEMPTS
-                )
+                outcomes = await self._ledger.settle(source, left, self._ctx.now, keep=attempt > 1)
             except (LockTimeoutError, SerializationError):
                 if attempt == SETTLE_ATTEMPTS:
                     self._tally.lock_timeouts += 1
@@ -159,10 +160,10 @@ class _Run:
                 if outcome == LOCKED:
                     locked.append(usage)
                     continue
+                done[usage.tenant_id, usage.request_id] = outcome
                 self._tally.set_aside += outcome in REFUSED
-                self._tally.settled += outcome not in REFUSED and outcome != OVERTAKEN
-                if outcome not in REFUSED:
-                    done.append((usage.tenant_id, usage.request_id))
+                self._tally.lock_timeouts += outcome == KEPT
+                self._tally.settled += outcome not in REFUSED | {KEPT, OVERTAKEN}
             left = locked
             if left and attempt < SETTLE_ATTEMPTS:
                 await self._ctx.sleep(RETRY_WAIT_SECONDS * attempt)

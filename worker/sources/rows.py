@@ -67,7 +67,6 @@ def _key_of(
     elif "tenant_id" not in row:
         if len(askers) == 1:
             return askers[0], request_id
-        named = askers[0]
         fault = FaultReason.NOT_UNIQUE
         words = f"{len(askers)} tenants have this request id: give the query a column of the tenant"
     elif named in askers:
@@ -75,12 +74,10 @@ def _key_of(
     else:
         fault = FaultReason.OTHER_TENANT
         words = f"usage of the tenant {named[:100]!r}, which was not asked for"
-        named = askers[0]
-    gathered.set_aside(
-        SourceFault(reader.excerpt(named), reader.excerpt(request_id), fault, reader.excerpt(words))
-        if fault is FaultReason.NOT_ASKED
-        else SourceFault(named, request_id, fault, reader.excerpt(words))
-    )
+    if not askers:
+        request_id, askers = reader.excerpt(request_id), [reader.excerpt(named)]
+    for tenant_id in askers:
+        gathered.set_aside(SourceFault(tenant_id, request_id, fault, reader.excerpt(words)))
     return None
 
 
