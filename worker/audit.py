@@ -38,12 +38,12 @@ REPAIRED: Final = "mended by quota-worker audit --month {month:%Y-%m} --repair"
 CURES: Final = {
     "direct_write": f"folded in by the next reconcile where it is meant, else {REPAIRED}",
     "booked": f"{REPAIRED}, before a reconcile takes it for a direct write",
-    "overdue": "ended by the next tick: quota-worker run reconcile; if they stay, see quota-worker status",
+    "overdue": "ended by the next tick, or by quota-worker run reconcile",
     "unpriced": "give the model a price (quota-worker price): reconcile then prices what waits",
-    "usage_missing": "let the gateway ask for usage (stream_options.include_usage), or append it to "
-    "quota_usage_inbox; quota-worker estimates shows who forgets it",
-    "inbox": "look at the rows of quota_usage_inbox whose outcome is invalid or conflict, and append them "
-    "again with right figures and a new usage_id",
+    "usage_missing": "let the gateway ask for usage (stream_options.include_usage), or append it "
+    "to quota_usage_inbox",
+    "inbox": "look at the rows of quota_usage_inbox whose outcome is invalid or conflict, and "
+    "append them again with right figures and a new usage_id",
     "source": "look at quota_source_faults, and at the source's mapping in the configuration",
 }
 
@@ -84,9 +84,7 @@ def as_document(report: AuditReport, repair: Repair | None) -> dict[str, object]
     }
     if repair is not None:
         document["repair_run"] = repair.run
-        document["mended"] = [
-            _document_row(row) | {"mended": row.mended} for row in repair.mends
-        ]
+        document["mended"] = [_document_row(row) | {"mended": row.mended} for row in repair.mends]
     return document
 
 

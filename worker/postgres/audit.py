@@ -27,7 +27,9 @@ class PostgresAudit:
         self._pool = pool
         self._queries = queries
 
-    async def report(self, month: date | None, top: int | None, now: datetime | None) -> AuditReport:
+    async def report(
+        self, month: date | None, top: int | None, now: datetime | None
+    ) -> AuditReport:
         """What is off in the month, read from one snapshot; changes nothing.
 
         ``top``: the worst rows; None: all, 100,000 at most. Raises InvalidInputError for a
