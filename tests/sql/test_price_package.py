@@ -15,10 +15,8 @@ from worker.postgres.prices import PostgresPrices
 from worker.postgres.queries import load_queries
 from worker.prices.package import installed_prices, meant
 
-Connection = asyncpg.Connection[asyncpg.Record]
 
-
-async def test_equal_to_exact_fractions_for_any_figures(conn: Connection) -> None:
+async def test_equal_to_exact_fractions_for_any_figures(conn: asyncpg.Connection) -> None:
     chance = random.Random(30)  # noqa: S311  a test's figures
     cases = []
     for _ in range(2000):
@@ -54,7 +52,7 @@ async def test_equal_to_exact_fractions_for_any_figures(conn: Connection) -> Non
         assert answer["nanos"] == (nanos + Fraction(1, 2)).__floor__(), case
 
 
-async def test_equal_to_the_packages_own_answers(conn: Connection) -> None:
+async def test_equal_to_the_packages_own_answers(conn: asyncpg.Connection) -> None:
     package = installed_prices()
     await PostgresPrices(conn, load_queries(Assets(), "prices")).put_package(package)
     providers = data_snapshot.get_snapshot().providers

@@ -249,6 +249,9 @@ async def test_usage_without_a_cost_is_priced_once_and_a_cost_that_comes_later_w
     await calls.reserve("t", "silent", (150, 50, 9), model="later")
     assert (await settle("silent", (None, None, None)))[0] == "estimated"
     assert await settle("silent", (150, 50, None)) == ("corrected", 200_000)
+    await calls.reserve("t", "stale", (150, 50, 9), model="later", now=NOON - timedelta(hours=1))
+    await calls.expire(now=NOON)
+    assert await settle("stale", (150, 50, None)) == ("corrected", 200_000)
     await assert_sums(conn)
 
 
