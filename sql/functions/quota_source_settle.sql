@@ -24,6 +24,10 @@ DECLARE
     v_faults jsonb;
 BEGIN
     PERFORM quota_batch_check(p_usages, 'quota_source_settle');
+    IF p_keep THEN
+        -- nothing is lost without a wait; the setting ends with this function
+        PERFORM set_config('lock_timeout', '100ms', true);
+    END IF;
     BEGIN
         v_free := quota_lock_free_tenants(ARRAY(SELECT DISTINCT e ->> 'tenant' FROM jsonb_array_elements(p_usages) e));
     EXCEPTION WHEN lock_not_available THEN

@@ -158,7 +158,9 @@ async def test_what_cannot_be_used_is_set_aside_by_name(world: World, log: Conne
     assert state["a/euro"] == ("settled", 7, 3, 125_000_000)
     same = "SELECT usage_id FROM quota_reservations WHERE request_id = 'same'"
     assert await world.conn.fetchval(same) == "u1"
-    unpriced = "SELECT array_agg(request_id ORDER BY 1) FROM quota_reservations WHERE unpriced"
+    unpriced = (
+        "SELECT array_agg(request_id ORDER BY request_id) FROM quota_reservations WHERE unpriced"
+    )
     assert await world.conn.fetchval(unpriced) == ["money", "rateless"]
     # again: counted at the same rows; and with the wait over the policy has the rest
     again = await world.reconcile(greedy, NOW + 14 * MINUTE)
