@@ -2,7 +2,7 @@
 
 Order: usage that waits in the inbox (so that it comes before the policy), usage that the
 configured sources know, reservations whose time ran out, direct writes of legacy programs,
-the mirror of the buckets. Each batch is one transaction of the ledger's own; none is held
+usage that waited for its price, the mirror of the buckets. Each batch is one transaction of the ledger's own; none is held
 across batches. Safe beside itself and beside gateways; idempotent.
 """
 
