@@ -4,8 +4,8 @@
 -- what open requests hold); else used, or what was booked. charged: what the requests say of used.
 --
 --   held          held differs from the open requests' estimates
---   posted        used differs from the requests' charges plus legacy charges, and so does what was booked
---   direct_write  used differs, what was booked doesn't: somebody wrote into the row
+--   posted        used differs from the requests' charges plus legacy charges
+--   direct_write  the same, what was booked doesn't, and no request explains it: somebody wrote into the row
 --   booked        used is right, what was booked isn't
 --   negative      a counter below zero
 --   orphan        requests of a day that has no row
@@ -124,7 +124,8 @@ AS $$
                'a direct correction took it below zero; the mend is what the requests were charged'
          WHERE c.is_there AND c.used < 0
         UNION ALL
-        SELECT CASE WHEN c.booked = c.right_used THEN 'direct_write' ELSE 'posted' END,
+        SELECT CASE WHEN c.booked = c.right_used AND c.twin IS NULL AND (c.keeps OR c.post_request IS NULL) THEN 'direct_write'
+                    ELSE 'posted' END,
                c.right_used - c.holds, c.used - c.holds, CASE WHEN c.twin IS NULL AND NOT c.keeps THEN c.post_request END,
                CASE WHEN c.twin IS NOT NULL AND c.post > 0
                         THEN format('posted to the wrong day: the same is missing on %s', c.twin)

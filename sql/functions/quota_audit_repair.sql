@@ -187,7 +187,7 @@ BEGIN
                j.expected, j.found, CASE WHEN j.kind IN ('posted', 'direct_write') THEN j.target - j.holds ELSE j.expected END,
                j.request_id, j.cause
           FROM judged j JOIN done d ON d.tenant_id = j.tenant_id AND d.period = j.period
-         ORDER BY j.tenant_id, j.period, j.dimension, j.kind
+         ORDER BY j.tenant_id, j.period, j.kind, j.dimension
         RETURNING 1
     ), noted AS (
         SELECT count(quota_adjustment_note(d.tenant_id, NULL, d.department_id, d.environment, d.period,

@@ -10,10 +10,22 @@ import os
 
 import pytest
 
-from mutations import planted_alerts, planted_endings, planted_pools, planted_requests
+from mutations import (
+    planted_alerts,
+    planted_audit,
+    planted_endings,
+    planted_pools,
+    planted_requests,
+)
 from mutations.planting import Planted, is_red, mutated
 
-BUGS = [*planted_requests.BUGS, *planted_endings.BUGS, *planted_pools.BUGS, *planted_alerts.BUGS]
+BUGS = [
+    *planted_requests.BUGS,
+    *planted_endings.BUGS,
+    *planted_pools.BUGS,
+    *planted_alerts.BUGS,
+    *planted_audit.BUGS,
+]
 QUICK = {
     "charge before lock: the first requests race",
     "reset by the session's time zone",

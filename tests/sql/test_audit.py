@@ -95,15 +95,15 @@ AND_BOOKED = (
 
 async def test_a_charge_posted_twice_or_dropped(busy: Calls) -> None:
     for sign, words in ((1, "looks posted twice"), (-1, "looks dropped")):
-        for kind, sets in (("direct_write", TWICE), ("posted", TWICE + AND_BOOKED)):
+        for sets in (TWICE, TWICE + AND_BOOKED):
             await plant(busy, sets.format(sign))
             found = await audit(busy)
             cost = 2 * CENT + 5
             assert places(found) == [
-                (kind, "t", TODAY, "completions", 3, 3 + sign),
-                (kind, "t", TODAY, "cost_nanos", cost + 50, cost + 50 + sign * cost),
-                (kind, "t", TODAY, "input_tokens", 26, 26 + 18 * sign),
-                (kind, "t", TODAY, "output_tokens", 7, 7 + 4 * sign),
+                ("posted", "t", TODAY, "completions", 3, 3 + sign),
+                ("posted", "t", TODAY, "cost_nanos", cost + 50, cost + 50 + sign * cost),
+                ("posted", "t", TODAY, "input_tokens", 26, 26 + 18 * sign),
+                ("posted", "t", TODAY, "output_tokens", 7, 7 + 4 * sign),
             ]
             assert {r["request_id"] for r in found} == {"done"}
             assert all(words in r["cause"] for r in found)
