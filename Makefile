@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-fast mutants long crash month lint format bench clean requirements
+.PHONY: demo test test-fast mutants long races crash month lint format bench clean requirements
 
 demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
@@ -15,10 +15,10 @@ demo: $(VENV)/.run-installed
 # What the second server can answer differently. The rest is the same on both: units, the model, planted bugs,
 # channels, packages, streams, texts for people, odd folder names, crashes and months (their SQL is in the other tests;
 # `QUOTA_WORKER_TEST_PG=system make crash` and `make month` run them there).
-ON_EACH_SERVER := tests/sql tests/migration tests/postgres tests/contract/test_outbox.py \
+ON_EACH_SERVER := tests/sql tests/reconcile tests/migration tests/postgres tests/contract/test_outbox.py \
 	tests/embedded/test_life_cycle.py tests/test_house.py tests/acceptance \
 	$(patsubst %,--ignore=tests/acceptance/test_%.py,preview channel_command demo wheel sdist gateway_example streams \
-	alerts_command variable_notes status_subject)
+	alerts_command variable_notes status_subject replay_late)
 
 # Lint, types and import contracts, then every test on PostgreSQL 18 (the
 # wheel) and, where one is installed, those that meet the server on the system's.
@@ -39,6 +39,11 @@ mutants: $(VENV)/.dev-installed
 # The random-operation test at length: thousands of examples from a fresh seed, which it prints.
 long: $(VENV)/.dev-installed
 	QUOTA_WORKER_LONG=1 $(BIN)/python -m pytest -q -s tests/sql/test_state_machine.py
+
+# Thousands of releases and expiries against usages, with lost connections and deadlocks at commit (`make test`: a hundred).
+# Fresh seeds, which it prints; QUOTA_WORKER_RACES says how many, QUOTA_WORKER_SEED repeats one.
+races: $(VENV)/.dev-installed
+	QUOTA_WORKER_RACES=$${QUOTA_WORKER_RACES:-2000} $(BIN)/python -m pytest -q -s tests/reconcile
 
 # kill -9 at every await around a side effect, in 200 seeded runs (`make test`: a dozen); prints the seed.
 crash: $(VENV)/.dev-installed

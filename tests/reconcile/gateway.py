@@ -11,7 +11,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,10 +20,14 @@ import asyncpg
 
 from reconcile.cutter import SENT, UNSENT, Cutter
 from reconcile.plan import LONG_SECONDS, NO_FIGURES, RELEASE, SHORT_SECONDS, Arrival, Request
+
 from sql.calls import RELEASE as RELEASE_CALL
 from sql.calls import RESERVE, SETTLE
 
 TERMINATED = "terminated"
+WAYS = (TERMINATED, UNSENT, SENT)
+# the share of calls
+LOSES = 0.08
 MAX_TRIES = 30
 CONFLICT, DEADLOCK, LOCKED = "QW001", "40P01", "55P03"
 LOST = (
@@ -83,13 +87,16 @@ def is_recognised(arrival: Arrival) -> bool:
 class Gateway:
     """One connection, made anew when it is lost."""
 
-    def __init__(self, dsn: str, admin: asyncpg.Pool[Any], rng: random.Random) -> None:
+    def __init__(
+        self, dsn: str, admin: asyncpg.Pool[Any], rng: random.Random, ways: Iterator[str]
+    ) -> None:
+        """`ways`: how connections are lost, one after another, shared by all."""
         self._cutter = Cutter(dsn)
+        self._ways = ways
         self._admin = admin
         self._rng = rng
         self._conn: asyncpg.Connection[Any] | None = None
         self.met: Counter[str] = Counter()
-        self.loses = 0.08
 
     async def start(self) -> None:
         await self._cutter.start()
@@ -144,7 +151,7 @@ class Gateway:
         tries = []
         for _ in range(MAX_TRIES):
             rows: list[dict[str, Any]] | None = None
-            loses = may_lose and self._rng.random() < self.loses
+            loses = may_lose and self._rng.random() < LOSES
             try:
                 conn = await self._connection()
                 await conn.execute("BEGIN")
@@ -164,7 +171,8 @@ class Gateway:
                     await (await self._connection()).execute("ROLLBACK")
                 if state == CONFLICT:
                     return [*tries, [{"outcome": "conflict", "place": 0}]]
-                assert state in (DEADLOCK, LOCKED), error
+                if state not in (DEADLOCK, LOCKED):
+                    raise
             else:
                 assert rows is not None
                 return [*tries, rows]
@@ -176,7 +184,7 @@ class Gateway:
         return self._conn
 
     async def _lose(self, conn: asyncpg.Connection[Any]) -> None:
-        how = self._rng.choice((TERMINATED, UNSENT, SENT))
+        how = next(self._ways)
         self.met[how] += 1
         if how == TERMINATED:
             await self._admin.execute("SELECT pg_terminate_backend($1)", conn.get_server_pid())

@@ -109,8 +109,9 @@ def make_plan(seed: int, pairs: int) -> Plan:
         plan.requests.append(request)
         if number % 10 == 9:
             # no usage at all, or one without figures
-            if rng.random() < 0.5:
-                plan.arrivals[phase, rng.randrange(WAVES)].append(
+            if number % 20 == 9:
+                wave = (1 if request.late else 0) + number % 40 // 20
+                plan.arrivals[phase, wave].append(
                     Arrival(request, NO_FIGURES, None, rng.choice((SINGLE, BATCH)))
                 )
             continue

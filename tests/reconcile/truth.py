@@ -69,23 +69,32 @@ class Known:
         e_in, e_out, e_cost = self.request.estimate
         return -(-e_cost * (tokens_in + tokens_out) // (e_in + e_out))
 
-    def charge(self, until: tuple[int, int] | None = None) -> Sums | None:
-        """Completions, input, output, nanos; `until`: by the usages up to that place, None without any."""
-        usages = [u for u in self.usages() if until is None or u.place <= until]
+    def charge_at(self, place: tuple[int, int]) -> Sums | None:
+        """By the usages up to that place; None without any."""
+        usages = [one for one in self.usages() if one.place <= place]
+        return self._charge_of(usages[-1].usage) if usages else None
+
+    def charge(self) -> Sums:
+        """Completions, input, output, nanos."""
+        usages = self.usages()
         if usages:
-            usage = usages[-1].usage
-            return (1, usage[0] or 0, usage[1] or 0, self.cost_of(usage))
-        if until is not None:
-            return None
-        e_in, e_out, e_cost = self.request.estimate
+            return self._charge_of(usages[-1].usage)
+        if self.unreserved:
+            # no figures, and nothing estimated
+            return (1, 0, 0, 0)
         if self.released:
             return (int(any(self.request.stated)), *self.request.stated)
+        e_in, e_out, e_cost = self.request.estimate
+        # taken: without figures, and so at its estimate
         policy = "estimate" if self.taken else policy_of(self.request.tenant)
-        if policy == "estimate":
-            return (1, e_in, e_out, e_cost)
-        if policy == "partial":
-            return (1, e_in, 0, -(-e_cost * e_in // (e_in + e_out)))
-        return (0, 0, 0, 0)
+        return {
+            "estimate": (1, e_in, e_out, e_cost),
+            "partial": (1, e_in, 0, -(-e_cost * e_in // (e_in + e_out))),
+            "release": (0, 0, 0, 0),
+        }[policy]
+
+    def _charge_of(self, usage: Usage) -> Sums:
+        return (1, usage[0] or 0, usage[1] or 0, self.cost_of(usage))
 
     @property
     def admitted_in(self) -> int:
@@ -137,7 +146,7 @@ class Truth:
         """Each answer's charge is that of the last usage at its place."""
         for known, answer in self._replays:
             if not known.doubtful:
-                charge = known.charge((answer.place, 0))
+                charge = known.charge_at((answer.place, 0))
                 assert charge is not None, (known, answer)
                 assert answer.charged == charge[1:], (known, answer)
 
@@ -158,7 +167,6 @@ class Truth:
         return {key: (row[0], row[1], row[2], row[3]) for key, row in sums.items()}
 
 
-def add(sums: list[int], charge: Sums | None) -> None:
-    assert charge is not None
+def add(sums: list[int], charge: Sums) -> None:
     for place, amount in enumerate(charge):
         sums[place] += amount

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from datetime import date, datetime, timedelta
 from typing import Any
 
 import asyncpg
 
-from reconcile.gateway import Gateway, side_by_side
+from reconcile.gateway import WAYS, Gateway, side_by_side
 from reconcile.plan import (
     BATCH,
     DECEMBER,
@@ -30,10 +31,11 @@ from reconcile.plan import (
     policy_of,
 )
 from reconcile.truth import Sums, Truth
-from sql.calls import Calls
 from worker.bootstrap import build_deps
 from worker.commands.tick import chosen_jobs, tick
 from worker.errors import QuotaWorkerError
+
+from sql.calls import Calls
 
 GATEWAYS = 8
 BATCH_SIZE = 12
@@ -49,9 +51,9 @@ Work = Callable[[Gateway], Awaitable[None]]
 
 
 class World:
-    """One database. `closes_amid`: months close while usage for them arrives, not before it."""
+    """One database. `closes_amid`: the months that close while usage for them arrives, not before it."""
 
-    def __init__(self, dsn: str, plan: Plan, *, closes_amid: bool) -> None:
+    def __init__(self, dsn: str, plan: Plan, *, closes_amid: Container[date]) -> None:
         self._dsn = dsn
         self._plan = plan
         self._closes_amid = closes_amid
@@ -67,8 +69,9 @@ class World:
             self._dsn, min_size=2, max_size=8, statement_cache_size=0
         )
         rng = self._plan.rng
+        ways = itertools.cycle(WAYS)
         self._gateways = [
-            Gateway(self._dsn, self._pool, random.Random(rng.random()))  # noqa: S311
+            Gateway(self._dsn, self._pool, random.Random(rng.random()), ways)  # noqa: S311
             for _ in range(GATEWAYS)
         ]
         try:
@@ -98,9 +101,10 @@ class World:
         if phase == MOVES_IN_PHASE:
             sql = "UPDATE tenant_limits SET department_id = $2 WHERE tenant_id = $1"
             await self._pool.execute(sql, MOVED, department_of(MOVED, phase))
-        if phase in CLOSES and not self._closes_amid:
+        closes = CLOSES.get(phase)
+        if closes is not None and closes not in self._closes_amid:
             await self._settle_down(PHASES[phase], phase)
-            await self._check_closed(CLOSES[phase])
+            await self._check_closed(closes)
         requests = self._plan.reserved_in(phase, late=False)
         await self._do([self._reserve(request, PHASES[phase]) for request in requests])
         for wave in range(WAVES):
@@ -118,8 +122,8 @@ class World:
             async with self._pool.acquire() as conn:
                 await self.truth.hear_inbox(conn, phase)
         await self._settle_down(now, phase)
-        if phase in CLOSES and self._closes_amid:
-            await self._freeze(CLOSES[phase])
+        if closes is not None and closes in self._closes_amid:
+            await self._freeze(closes)
 
     async def _do(self, work: list[Work]) -> None:
         await side_by_side(self._gateways, work)
