@@ -67,7 +67,7 @@ async def test_what_counts_as_a_request_without_usage(calls: Calls) -> None:
     assert sum(one["ended"] for one in await calls.expire(now=later)) == 2
     assert (await calls.settle("t", "late", (8, 2, 70), now=later))["outcome"] == "corrected"
     assert (await calls.settle("t", "told late", (8, 2, 70), now=later))["outcome"] == "corrected"
-    assert (await calls.settle("t", "nobody", (8, 2, 70), now=later))["outcome"] == "unreserved"
+    assert (await calls.settle("t", "nobody", (None,) * 3, now=later))["outcome"] == "unreserved"
     rows = await calls.rows("SELECT * FROM quota_diagnosis_groups($1, 0, 1)", later)
     # without usage: nothing, lost; with: usage, dated, late, told late
     assert rows == [
@@ -200,9 +200,9 @@ async def test_a_thousand_groups_are_one_message(conn: Connection) -> None:
     assert await conn.fetchval("SELECT max(octet_length(facts::text)) FROM quota_outbox") < 16_384
 
 
-@pytest.mark.parametrize(
-    ("after", "share", "messages"),
-    [
+async def test_a_group_is_told_again_after_a_week_or_at_twice_the_share(conn: Connection) -> None:
+    """Told at 10 %; then, so much later, at another share: in how many messages."""
+    for after, share, messages in (
         (WEEK - SECOND, 10, 0),
         (WEEK, 10, 1),
         (HOUR, 19, 0),
@@ -211,22 +211,20 @@ async def test_a_thousand_groups_are_one_message(conn: Connection) -> None:
         (WEEK, 5, 0),  # no longer above the threshold
         (-HOUR, 10, 1),  # it was told by a clock that ran ahead
         (-SECOND, 10, 0),
-    ],
-)
-async def test_a_group_is_told_again_after_a_week_or_at_twice_the_share(
-    conn: Connection, after: timedelta, share: int, messages: int
-) -> None:
-    await put(conn, 100, 10)
-    assert await diagnose(conn) == (1, 1)
-    later = NOON + after
-    await conn.execute("DELETE FROM quota_reservations")
-    await put(conn, 100, share, at=later)
-    assert await diagnose(conn, later) == (messages, messages)
-    assert await diagnose(conn, later) == (0, 0)
-    keys = await conn.fetch("SELECT message_key, dedupe_key FROM quota_outbox")
-    assert len({row["message_key"] for row in keys}) == len(keys) == 1 + messages
-    row = await conn.fetchrow("SELECT missing, told_at FROM quota_missing_told")
-    assert tuple(row) == ((share, later) if messages else (10, NOON))
+    ):
+        case = (after, share)
+        await conn.execute("TRUNCATE quota_reservations, quota_missing_told, quota_outbox")
+        await put(conn, 100, 10)
+        assert await diagnose(conn) == (1, 1)
+        later = NOON + after
+        await conn.execute("TRUNCATE quota_reservations")
+        await put(conn, 100, share, at=later)
+        assert await diagnose(conn, later) == (messages, messages), case
+        assert await diagnose(conn, later) == (0, 0), case
+        keys = await conn.fetch("SELECT message_key, dedupe_key FROM quota_outbox")
+        assert len({row["message_key"] for row in keys}) == len(keys) == 1 + messages, case
+        row = await conn.fetchrow("SELECT missing, told_at FROM quota_missing_told")
+        assert tuple(row) == ((share, later) if messages else (10, NOON)), case
 
 
 async def test_twice_the_share_at_the_same_moment_is_told_too(conn: Connection) -> None:
