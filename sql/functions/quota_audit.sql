@@ -19,20 +19,21 @@ AS $$
 DECLARE
     v_now   timestamptz := quota_now(p_now);
     v_month date := quota_audit_month(p_month, v_now);
+    v_span  tstzrange := quota_audit_span(v_month);
 BEGIN
     RETURN QUERY
     SELECT 'drift', c.kind, c.tenant_id, l.department_id, l.environment, c.period, c.dimension, c.expected, c.found,
            c.request_id, c.cause
-      FROM quota_audit_counters(v_month, NULL) c
+      FROM quota_audit_counters(v_month, NULL, v_span) c
       LEFT JOIN tenant_limits l ON l.tenant_id = c.tenant_id;
     RETURN QUERY
     SELECT 'drift', 'impossible', i.tenant_id, i.department_id, i.environment, i.period, 'request', NULL::numeric,
            NULL::numeric, i.request_id, i.cause
-      FROM quota_audit_impossible(v_month) i;
+      FROM quota_audit_impossible(v_month, v_span) i;
     RETURN QUERY
     SELECT 'drift', 'department', NULL::text, d.department_id, d.environment, v_month, d.dimension, d.expected, d.found,
            d.request_id, d.cause
-      FROM quota_audit_departments(v_month) d;
+      FROM quota_audit_departments(v_month, v_span) d;
     RETURN QUERY
     SELECT 'drift', 'closed', c.tenant_id, l.department_id, l.environment, v_month, c.dimension, c.expected, c.found,
            NULL::text, 'the closed month''s totals and adjustments differ from its days: a day was changed by something '
@@ -42,8 +43,14 @@ BEGIN
     RETURN QUERY
     SELECT 'remark', m.kind, m.tenant_id, m.department_id, m.environment, m.period, 'requests', NULL::numeric, m.found,
            m.request_id, m.cause
-      FROM quota_audit_remarks(v_month, v_now) m;
+      FROM quota_audit_remarks(v_month, v_now, v_span) m;
 END $$;
+
+-- When the month's requests were admitted: with some days to spare on either side, for the neighbouring days, and for
+-- those that were admitted under another zone. Worked out once, since it would be asked for each row.
+CREATE OR REPLACE FUNCTION quota_audit_span(p_month date) RETURNS tstzrange
+LANGUAGE sql STABLE
+AS $$ SELECT tstzrange(quota_day_start(p_month - 3), quota_day_start((p_month + interval '1 month')::date + 3)) $$;
 
 -- The month that is audited. SQLSTATE QW002.
 CREATE OR REPLACE FUNCTION quota_audit_month(p_month date, p_now timestamptz) RETURNS date

@@ -9,7 +9,7 @@
 --   booked        used is right, what was booked isn't
 --   negative      a counter below zero
 --   orphan        requests of a day that has no row
-CREATE OR REPLACE FUNCTION quota_audit_counters(p_month date, p_tenants text[])
+CREATE OR REPLACE FUNCTION quota_audit_counters(p_month date, p_tenants text[], p_span tstzrange)
 RETURNS TABLE (
     tenant_id text, period date, dimension text, kind text, expected numeric, found numeric, request_id text,
     cause text, target numeric, charged numeric, holds numeric
@@ -23,7 +23,7 @@ AS $$
                CASE WHEN f.off_i = f.hoff_i THEN 0 ELSE f.off_i END AS post_i,
                CASE WHEN f.off_o = f.hoff_o THEN 0 ELSE f.off_o END AS post_o,
                CASE WHEN f.off_n = f.hoff_n THEN 0 ELSE f.off_n END AS post_n
-          FROM quota_audit_days(p_month - 1, (p_month + interval '1 month')::date + 1, p_tenants) d
+          FROM quota_audit_days(p_month - 1, (p_month + interval '1 month')::date + 1, p_tenants, p_span) d
          CROSS JOIN LATERAL (SELECT d.used_i - d.legacy_i - d.charged_i AS off_i, d.used_o - d.legacy_o - d.charged_o AS off_o,
                                     d.used_n - d.legacy_n - d.charged_n AS off_n,
                                     d.held_i - d.holds_i AS hoff_i, d.held_o - d.holds_o AS hoff_o,
@@ -48,8 +48,7 @@ AS $$
          WHERE a.is_there AND (a.post_i, a.post_o, a.post_n) <> (0, 0, 0) AND r.state <> 'open'
            AND a.post_i IN (0, g.sign * r.charged_in_tokens) AND a.post_o IN (0, g.sign * r.charged_out_tokens)
            AND a.post_n IN (0, g.sign * r.charged_cost_nanos) AND a.off_c IN (0, g.sign)
-           AND r.admitted_at >= quota_day_start(p_month - 3)
-           AND r.admitted_at < quota_day_start((p_month + interval '1 month')::date + 3)
+           AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
          ORDER BY a.tenant_id, a.period, whole DESC, r.admitted_at DESC, r.request_id
     ), keepers AS (
         -- other programs write for these tenants, and mean it: they have legacy charges, or a row that none of
@@ -78,8 +77,7 @@ AS $$
          WHERE a.is_there AND (a.hoff_i, a.hoff_o, a.hoff_n) <> (0, 0, 0) AND (r.state = 'open') = (g.sign < 0)
            AND a.hoff_i IN (0, g.sign * r.estimated_in_tokens) AND a.hoff_o IN (0, g.sign * r.estimated_out_tokens)
            AND a.hoff_n IN (0, g.sign * r.estimated_cost_nanos)
-           AND r.admitted_at >= quota_day_start(p_month - 3)
-           AND r.admitted_at < quota_day_start((p_month + interval '1 month')::date + 3)
+           AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
          ORDER BY a.tenant_id, a.period, r.admitted_at DESC, r.request_id
     ), counters AS (
         SELECT a.tenant_id, a.period, a.is_there, t.twin, p.request_id AS post_request, p.sign AS post_sign, p.whole,

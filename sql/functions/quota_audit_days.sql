@@ -1,9 +1,9 @@
 -- The tenants' days in [p_from, p_until) whose counters don't agree with the requests, with both: what the row
--- says, and what the requests say. p_tenants: of these tenants only; NULL: of all. Internal to quota_audit.
+-- says, and what the requests say. p_tenants: of these tenants only; NULL: of all. p_span: quota_audit_span. Internal.
 -- _c completions, _i input tokens, _o output tokens, _n cost in nanos. used_, booked_, legacy_, held_: the row's.
 -- charged_: what ended requests were charged and open ones hold; holds_: the latter part.
 -- Right is: used = booked = charged + legacy, held = holds, and no counter below zero.
-CREATE OR REPLACE FUNCTION quota_audit_days(p_from date, p_until date, p_tenants text[])
+CREATE OR REPLACE FUNCTION quota_audit_days(p_from date, p_until date, p_tenants text[], p_span tstzrange)
 RETURNS TABLE (
     tenant_id text, period date, is_there boolean, requests bigint,
     used_c numeric, used_i numeric, used_o numeric, used_n numeric,
@@ -40,8 +40,8 @@ AS $$
                        sum(r.estimated_cost_nanos) FILTER (WHERE r.state = 'open') AS hn
                   FROM quota_reservations r
                  WHERE r.period >= p_from AND r.period < p_until
-                   -- implied by period, whatever the zone was then; said for the block-range index
-                   AND r.admitted_at >= quota_day_start(p_from - 2) AND r.admitted_at < quota_day_start(p_until + 2)
+                   -- implied by period; said for the block-range index
+                   AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
                    AND (p_tenants IS NULL OR r.tenant_id = ANY (p_tenants))
                  GROUP BY r.tenant_id, r.period) s
           FULL JOIN (SELECT q.* FROM quota_usage q

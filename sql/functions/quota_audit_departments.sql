@@ -1,6 +1,6 @@
 -- The month of the departments whose slots don't agree with the requests that were admitted under them plus the
 -- legacy charges that were booked to them. Internal to quota_audit and quota_audit_repair.
-CREATE OR REPLACE FUNCTION quota_audit_departments(p_month date)
+CREATE OR REPLACE FUNCTION quota_audit_departments(p_month date, p_span tstzrange)
 RETURNS TABLE (
     department_id text, environment text, dimension text, expected numeric, found numeric, request_id text, cause text
 )
@@ -33,8 +33,7 @@ AS $$
                                FROM quota_reservations r
                               WHERE r.department_id IS NOT NULL
                                 AND r.period >= p_month AND r.period < (p_month + interval '1 month')::date
-                                AND r.admitted_at >= quota_day_start(p_month - 2)
-                                AND r.admitted_at < quota_day_start((p_month + interval '1 month')::date + 2)
+                                AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
                               GROUP BY r.department_id, r.environment) q
                     ON q.department_id = s.department_id AND q.environment = s.environment) d
          WHERE (d.used_t, d.used_n, d.held_t, d.held_n) <> (d.right_t, d.right_n, d.holds_t, d.holds_n)
@@ -48,8 +47,7 @@ AS $$
            AND r.period >= p_month AND r.period < (p_month + interval '1 month')::date
            AND m.off_t = g.sign * (r.charged_in_tokens::numeric + r.charged_out_tokens)
            AND m.off_n = g.sign * r.charged_cost_nanos
-           AND r.admitted_at >= quota_day_start(p_month - 2)
-           AND r.admitted_at < quota_day_start((p_month + interval '1 month')::date + 2)
+           AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
          ORDER BY m.department_id, m.environment, r.admitted_at DESC, r.tenant_id, r.request_id
     )
     SELECT m.department_id, m.environment, v.dimension, v.expected, v.found, CASE WHEN v.is_used THEN e.request_id END,

@@ -20,6 +20,7 @@ AS $$
 DECLARE
     v_now      timestamptz := quota_now(p_now);
     v_month    date := quota_audit_month(p_month, v_now);
+    v_span     tstzrange := quota_audit_span(v_month);
     v_run      uuid := gen_random_uuid();
     v_tenants  text[];
     v_rows     bigint;
@@ -33,11 +34,11 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('quota_audit_repair', 2));
     v_tenants := ARRAY(
         SELECT q.tenant_id
-          FROM (SELECT c.tenant_id, abs(c.found - c.expected) AS off FROM quota_audit_counters(v_month, NULL) c
-                UNION ALL SELECT i.tenant_id, 0 FROM quota_audit_impossible(v_month) i
+          FROM (SELECT c.tenant_id, abs(c.found - c.expected) AS off FROM quota_audit_counters(v_month, NULL, v_span) c
+                UNION ALL SELECT i.tenant_id, 0 FROM quota_audit_impossible(v_month, v_span) i
                 UNION ALL SELECT k.tenant_id, abs(k.found - k.expected) FROM quota_audit_closed(v_month, NULL) k) q
          GROUP BY q.tenant_id ORDER BY sum(q.off) DESC, q.tenant_id LIMIT p_limit);
-    v_off := EXISTS (SELECT FROM quota_audit_departments(v_month));
+    v_off := EXISTS (SELECT FROM quota_audit_departments(v_month, v_span));
     PERFORM quota_lock_tenants(v_tenants);
     v_now := quota_now(p_now);
 
@@ -46,7 +47,7 @@ BEGIN
     PERFORM quota_audit_mend_closed(v_month, v_tenants, v_run, v_now);
     -- Every function changes requests and slots alike, so that how far a month is off stays as it is measured here.
     IF v_off OR v_rows > 0 THEN
-        SELECT jsonb_agg(to_jsonb(d)) INTO v_drifts FROM quota_audit_departments(v_month) d;
+        SELECT jsonb_agg(to_jsonb(d)) INTO v_drifts FROM quota_audit_departments(v_month, v_span) d;
     END IF;
     PERFORM quota_audit_mend_departments(v_month, v_drifts, v_bookings, v_run, v_now);
 
@@ -59,12 +60,13 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_rows bigint;
+    v_span tstzrange := quota_audit_span(p_month);
 BEGIN
     IF p_tenants = '{}' THEN
         RETURN 0;
     END IF;
     WITH wrong AS MATERIALIZED (
-        SELECT i.tenant_id, i.request_id, i.cause FROM quota_audit_impossible(p_month) i WHERE i.tenant_id = ANY (p_tenants)
+        SELECT i.tenant_id, i.request_id, i.cause FROM quota_audit_impossible(p_month, v_span) i WHERE i.tenant_id = ANY (p_tenants)
     ), judged AS (
         -- open: nothing says how it ended. Else its charge is the latest usage, or the estimate.
         SELECT r.tenant_id, r.request_id, w.cause,
@@ -111,6 +113,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_bookings quota_booking[];
+    v_span     tstzrange := quota_audit_span(p_month);
     -- a day of an open month that isn't p_now's: its closing may not see the mend, as with any correction
     v_note     boolean := p_month <> quota_month(quota_day(p_now))
                           AND NOT EXISTS (SELECT FROM quota_months m WHERE m.month = p_month AND m.closed_at IS NOT NULL);
@@ -119,7 +122,7 @@ BEGIN
         RETURN '{}';
     END IF;
     WITH judged AS MATERIALIZED (
-        SELECT c.* FROM quota_audit_counters(p_month, p_tenants) c
+        SELECT c.* FROM quota_audit_counters(p_month, p_tenants, v_span) c
     ), days AS MATERIALIZED (
         SELECT j.tenant_id, j.period, bool_or(j.kind = 'orphan') AS orphan,
                max(j.target) FILTER (WHERE j.dimension = 'completions') AS c,
