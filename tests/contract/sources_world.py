@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -156,6 +157,10 @@ class UsageServer(HttpServer):
         if answer == "known":
             return 200, usage(unquote(tenant), unquote(name))
         return answer if isinstance(answer, tuple) else (200, answer)
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        # dies in mid-answer where it owes something
+        return await super()._one(reader, writer) and not self.owed
 
     def text(self) -> str:
         """The source that asks it."""

@@ -20,6 +20,8 @@ ENVIRON = {
     "FEISHU_OPS_SECRET": SECRET,
     "FEISHU_APP_SECRET_OF_OURS": SECRET,
     "PAGER_SECRET": KEY,
+    "GATEWAY_DSN": f"postgresql://reader:{SECRET}@db.example.com/gateway",
+    "USAGE_API": f"Bearer {SECRET}",
     "EMPTY": " ",
     "HOOK": "https://open.feishu.cn/open-apis/bot/v2/hook/…",
     "WECOM": "wecombot://…",

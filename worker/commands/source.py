@@ -57,7 +57,7 @@ def _list(deps: Deps) -> int:
     if not asking.sources:
         say("no usage source is configured: the stale policy is applied at once (docs/sources.md)")
         return 0
-    header = ("SOURCE", "KIND", "ASKS", "TIME LIMIT")
+    header = ("source", "kind", "asks", "time limit")
     rows = [
         (visible(one.name), one.kind, _place(one), f"{one.values['time_limit_seconds']} s")
         for one in asking.sources
@@ -164,7 +164,7 @@ async def _faults(args: argparse.Namespace, deps: Deps) -> int:
     if not faults:
         say("no answer of a usage source was set aside")
         return 0
-    header = ("SEEN (UTC)", "SOURCE", "REASON", "TENANT", "REQUEST", "TIMES", "WHAT")
+    header = ("seen (UTC)", "source", "reason", "tenant", "request", "times", "what")
     rows = [
         (
             f"{row['seen_at']:%Y-%m-%d %H:%M}",

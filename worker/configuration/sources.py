@@ -100,7 +100,11 @@ def _currency(table: Table) -> str | None:
 def _sql(table: Table, shared: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     dsn = table.secret("dsn")
     if dsn is not None and not dsn.startswith(("postgresql://", "postgres://")):
-        table.fault("dsn", "leads to no address such as postgresql://host:5432/database?user=name")
+        # no user@ in the example: messages are redacted, and it would be eaten
+        table.fault(
+            "dsn",
+            "leads to no address: one such as postgresql://host:5432/database?user=name is needed",
+        )
     needed = 'one such as "SELECT … WHERE request_id = ANY($1::text[])"'
     query = table.lines("query", QUERY_MAX_LETTERS, needed=needed)
     numbers = set(map(int, _PARAMETER.findall(query or "$1")))
@@ -123,7 +127,7 @@ def _sql(table: Table, shared: Mapping[str, Any]) -> tuple[dict[str, Any], dict[
         }
         _one_cost(columns, words)
         columns.finish()
-    return {"dsn": dsn, "query": query, "tenants": max(numbers) > 1}, words
+    return {"dsn": dsn, "query": query, "tenants": bool(numbers - {1})}, words
 
 
 def _needed_column(word: str, shared: Mapping[str, Any]) -> str | None:
