@@ -1,6 +1,6 @@
 -- quota_price_unpriced: prices requests whose usage came without a cost, once their price is known.
 --
--- Corrects at most p_limit of them by the difference, on the day of their admission, and answers how many; a usage
+-- Corrects at most p_limit of them (250 at once) by the difference, on the day of their admission, and answers how many; a usage
 -- that got its cost meanwhile just leaves the list. Each is tried once per change of prices or rates, so that what
 -- can't be priced costs nothing at later calls. Safe beside itself and beside settles. Rows of tenants that are
 -- locked wait for the next call.
@@ -14,7 +14,8 @@ AS $$
 DECLARE
     v_changed  timestamptz;
     v_now      timestamptz;
-    v_limit    int := least(greatest(p_limit, 1), 1000);
+    -- a batch's tenants are locked while it is booked: a fraction of a second
+    v_limit    int := least(greatest(p_limit, 1), 250);
     v_ready    quota_unpriced[] := '{}';
     v_tried    quota_unpriced[] := '{}';
     v_tenants  text[];
@@ -25,8 +26,8 @@ DECLARE
     w          record;
     u          quota_unpriced;
     r          quota_reservations;
-    -- how many times p_limit rows one call looks at while none of them can be priced
-    c_rounds   CONSTANT int := 5;
+    -- how many times that many rows one call looks at while none of them can be priced
+    c_rounds   CONSTANT int := 40;
 BEGIN
     IF NOT EXISTS (SELECT FROM quota_unpriced) THEN
         RETURN 0;
@@ -35,8 +36,7 @@ BEGIN
     FROM quota_prices p;
     SELECT '-infinity'::timestamptz AS tried_at, '' AS tenant_id, '' AS request_id INTO v_from;
     FOR v_round IN 1 .. c_rounds LOOP
-        FOR w IN SELECT l AS waiting, q.unpriced, f.fault,
-                        quota_price(l.model, q.charged_in_tokens, q.cached_in_tokens, q.charged_out_tokens, q.admitted_at) AS cost
+        FOR w IN SELECT l AS waiting, q.unpriced, f.fault
                  FROM (SELECT n.* FROM quota_unpriced n
                        WHERE n.tried_at < v_changed
                          AND (n.tried_at, n.tenant_id, n.request_id) > (v_from.tried_at, v_from.tenant_id, v_from.request_id)
@@ -46,10 +46,10 @@ BEGIN
                  ORDER BY l.tried_at, l.tenant_id, l.request_id LOOP
             u := w.waiting;
             v_from := u;
-            IF w.cost IS NOT NULL OR w.unpriced IS NOT TRUE THEN
+            IF w.fault IS NULL OR w.unpriced IS NOT TRUE THEN
                 v_ready := v_ready || u;
             ELSE
-                u.reason := coalesce(w.fault, u.reason);
+                u.reason := w.fault;
                 v_tried := v_tried || u;
             END IF;
         END LOOP;
@@ -66,7 +66,10 @@ BEGIN
             CONTINUE;
         END IF;
         v_cost := quota_price(r.model, r.charged_in_tokens, r.cached_in_tokens, r.charged_out_tokens, r.admitted_at);
-        CONTINUE WHEN v_cost IS NULL;       -- its usage changed meanwhile
+        IF v_cost IS NULL THEN              -- more than one call may cost, or another model meanwhile
+            v_tried := v_tried || u;
+            CONTINUE;
+        END IF;
         BEGIN
             v_bookings := v_bookings || quota_reservation_post(
                 r, r.state, r.charged_in_tokens, r.charged_out_tokens, v_cost, r.completion_counted, v_now);

@@ -2,8 +2,9 @@
 
 Order: usage that waits in the inbox (so that it comes before the policy), usage that the
 configured sources know, reservations whose time ran out, direct writes of legacy programs,
-usage that waited for its price, the mirror of the buckets. Each batch is one transaction of the ledger's own; none is held
-across batches. Safe beside itself and beside gateways; idempotent.
+usage that waited for its price, the mirror of the buckets. Each batch is one transaction of
+the ledger's own; none is held across batches. Safe beside itself and beside gateways;
+idempotent.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from worker.errors import (
     SerializationError,
 )
 from worker.jobs.context import JobCounts
+from worker.jobs.expiry import MARGIN_SECONDS, expire_overdue
 from worker.jobs.usage_sources import AskedTally, ask_sources
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ RETRY_ROWS = (BATCH_ROWS, 100, 10)
 RETRY_WAIT_SECONDS = 0.2
 # A bound, not a target: a tick's deadline comes first (1,000,000 rows are 1,000 batches).
 MAX_BATCHES = 20_000
-# No batch begins with less time than this left; each waits for a lock 2 s at most.
-MARGIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,14 @@ class _Drain:
         except DatabaseError as error:
             self.errors.append(error)
             return 0
+
+    async def expire(self, wait_seconds: int) -> dict[str, int]:
+        """End what is overdue; how many by policy."""
+        tally = await expire_overdue(self._ctx, wait_seconds)
+        self.leftover |= tally.leftover
+        self.lock_timeouts += tally.lock_timeouts
+        self.errors += tally.errors
+        return tally.ended
 
     async def ask(self) -> AskedTally:
         """Ask the usage sources; a refusal by the ledger's database as of ``run``."""
@@ -127,13 +135,13 @@ async def run(ctx: JobContext) -> ReconcileCounts:
     """One pass; a kind of batch that the database refuses is raised after the others ran."""
     ledger = ctx.ports.ledger
     if ctx.dry_run:
-        return ReconcileCounts(overdue=await ledger.count_overdue(BATCH_ROWS, ctx.now))
+        found = await ledger.find_overdue(BATCH_ROWS, BATCH_ROWS, ctx.now, 0)
+        return ReconcileCounts(overdue=sum(batch.rows for batch in found))
 
     drain = _Drain(ctx)
     asking = ctx.ports.asking
     # those that are overdue for less wait for the sources' answer
     wait_seconds = 0 if asking is None else asking.wait_seconds
-    expired = {"estimate": 0, "partial": 0, "release": 0}
     inbox = {"booked": 0, "refused": 0}
 
     async def book_inbox(rows: int) -> int:
@@ -141,12 +149,6 @@ async def run(ctx: JobContext) -> ReconcileCounts:
         inbox["booked"] += batch.booked
         inbox["refused"] += batch.refused
         return batch.taken
-
-    async def expire(rows: int) -> int:
-        ended = await ledger.expire_overdue(rows, ctx.now, wait_seconds)
-        for group in ended:
-            expired[group.policy] += group.ended
-        return sum(group.ended for group in ended)
 
     async def book_legacy(rows: int) -> int:
         return await ledger.book_legacy(rows, ctx.now)
@@ -159,7 +161,7 @@ async def run(ctx: JobContext) -> ReconcileCounts:
 
     await drain.run(book_inbox)
     told = await drain.ask()
-    await drain.run(expire)
+    expired = await drain.expire(wait_seconds)
     legacy = await drain.run(book_legacy)
     priced = await drain.run(price)
     mirrored = await drain.run(mirror)
