@@ -3,7 +3,8 @@ SELECT s.billing_zone, s.currency FROM quota_settings s;
 
 -- name: ledger_cells
 -- The month of $1 by billing day and model, as it was answered. The bounds of admitted_at, a day wider than the month,
--- let the block-range index leave out what is older.
+-- let the block-range index leave out what is older; as sub-selects they are worked out once, and not for each row.
+-- At most $2 days and models.
 SELECT r.period AS day, COALESCE(r.model, r.answered_model, r.requested_model, '') AS model,
        count(*) FILTER (WHERE r.ended_at IS NOT NULL) AS charged,
        sum(r.charged_in_tokens) FILTER (WHERE r.ended_at IS NOT NULL) AS charged_in,
@@ -35,11 +36,12 @@ SELECT r.period AS day, COALESCE(r.model, r.answered_model, r.requested_model, '
               r.ended_at IS NOT NULL AND r.usage_missing AND r.stale_policy = 'release' AS dropped,
               r.ended_at IS NOT NULL AND r.unreserved AS unreserved,
               r.ended_at IS NOT NULL AND r.unpriced AS unpriced) AS p
- WHERE r.admitted_at >= quota_day_start($1::date) - interval '1 day'
-   AND r.admitted_at < quota_day_start(($1 + interval '1 month')::date) + interval '1 day'
+ WHERE r.admitted_at >= (SELECT quota_day_start($1::date) - interval '1 day')
+   AND r.admitted_at < (SELECT quota_day_start(($1 + interval '1 month')::date) + interval '1 day')
    AND r.period >= $1 AND r.period < $1 + interval '1 month'
  GROUP BY 1, 2
- ORDER BY 1, 2;
+ ORDER BY 1, 2
+ LIMIT $2::integer;
 
 -- name: ledger_days
 -- What the days' counters say: all that was booked, and of it what has no request. What a legacy program wrote and
@@ -67,8 +69,8 @@ SELECT date_bin('30 minutes', r.admitted_at, TIMESTAMPTZ '2000-01-01T00:00:00Z')
        sum(r.charged_in_tokens) AS charged_in, sum(r.charged_out_tokens) AS charged_out,
        sum(r.charged_cost_nanos) AS charged_cost
   FROM quota_reservations r
- WHERE r.admitted_at >= quota_day_start($1::date) - interval '2 days'
-   AND r.admitted_at < quota_day_start(($1 + interval '1 month')::date) + interval '2 days'
+ WHERE r.admitted_at >= (SELECT quota_day_start($1::date) - interval '2 days')
+   AND r.admitted_at < (SELECT quota_day_start(($1 + interval '1 month')::date) + interval '2 days')
    AND r.ended_at IS NOT NULL
    AND ($2::text[] IS NULL OR COALESCE(r.model, r.answered_model, r.requested_model, '') = ANY ($2))
  GROUP BY 1

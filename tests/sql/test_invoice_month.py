@@ -7,8 +7,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import asyncpg
+import pytest
 
 from worker.assets import Assets
+from worker.errors import UsageError
 from worker.invoice.figures import NOTHING, Figures, LedgerMonth, Part, total
 from worker.postgres.invoice import PostgresInvoice
 from worker.postgres.pool import connect_arguments
@@ -131,6 +133,19 @@ async def test_times_reach_beyond_the_month_and_days_are_of_the_billing_zone(
     assert (month.legacy, month.unlisted, NOTHING) == ({}, {}, Figures())
 
 
+async def test_names_that_are_no_models_are_refused(
+    dsn: str, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await calls.tenant("t")
+    for name in ("a", "b"):
+        await calls.settle("t", name, (1, 1, 1), model=name)
+    monkeypatch.setattr("worker.postgres.invoice.MAX_CELLS", 1)
+    with pytest.raises(UsageError, match="2026-05 has more than 1 days and models: the names that"):
+        await read(dsn)
+    monkeypatch.setattr("worker.postgres.invoice.MAX_CELLS", 2)
+    assert len((await read(dsn)).cells) == 2
+
+
 async def test_rates_by_currency_and_day(dsn: str, calls: Calls) -> None:
     await calls.conn.execute(
         "INSERT INTO quota_currency_rates (currency, valid_from, rate) VALUES"
@@ -147,3 +162,15 @@ async def test_rates_by_currency_and_day(dsn: str, calls: Calls) -> None:
             "EUR": [(date(2026, 5, 1), Decimal("1.1"))],
         }
         assert await invoice.rates([], MONTH) == {}
+
+
+@pytest.mark.parametrize("name", ["ledger_cells", "ledger_times"])
+async def test_where_the_month_begins_is_not_asked_for_each_row(calls: Calls, name: str) -> None:
+    """It made a month of a million requests take ten times as long."""
+    query = load_queries(Assets(), "invoice")[name]
+    values = [MONTH, 9] if name == "ledger_cells" else [MONTH, None]
+    plan = await calls.rows(f"EXPLAIN {query}", *values)
+    text = "\n".join(str(row["QUERY PLAN"]) for row in plan)
+    assert "InitPlan 2" in text
+    assert "timezone(" not in text.casefold().partition("scan on quota_reservations")[2]
+    assert "at time zone" not in text.casefold()

@@ -80,7 +80,7 @@ line_item_usage_type,line_item_unblended_cost,line_item_currency_code
 def rules(**more: Any) -> ReadingRules:
     """For October of 2026 in UTC and USD, but for what is given; zones by name."""
     zones = {name: load_zone(more.pop(name, "UTC")) for name in ("billing", "zone")}
-    return ReadingRules(**{"month": MONTH, "currency": "USD", **zones, **more})
+    return ReadingRules(**{"month": MONTH, "billing_currency": "USD", **zones, **more})
 
 
 def tally(folder: Path, content: str | bytes, **more: Any) -> Tally:

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of an unknown export: date=…,model=…,input=…,output=…,cached=…,cost=…,currency=…",
     )
     add("--zone", metavar="Z", default=DEFAULT_ZONE, help="the export's time zone (default UTC)")
-    add("--currency", metavar="C", help="of rows that name none (default: the billing currency)")
+    add("--currency", metavar="C", help="of costs whose rows name none")
     add("--decimal", choices=(".", ","), help="the decimal mark (default .)")
     add("--dates", choices=("dmy", "mdy"), help="what comes first in dates with slashes")
     add(
@@ -107,7 +107,8 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         month=month,
         billing=load_zone(billing_zone),
         zone=zone,
-        currency=currency or billing_currency,
+        billing_currency=billing_currency,
+        currency=currency,
         columns=columns,
         decimal=args.decimal,
         slashed=args.dates,

@@ -35,6 +35,7 @@ MAX_MODEL_LETTERS: Final = 200
 _KEPT_STAMPS: Final = 4_096
 _PRECISION: Final = 60
 _CURRENCY_LETTERS: Final = 3
+_FREE: Final = Decimal(0)
 
 DAYS: Final = "days"  # the export has days of its zone
 LOCAL: Final = "times"  # times of its zone
@@ -45,13 +46,15 @@ MOMENTS: Final = "moments"  # times that name their own offset
 class ReadingRules:
     """How a file is to be read. ``billing`` is the ledger's zone, ``zone`` the export's.
 
-    ``currency``: of rows that name none; ``where``: (column, pattern) that rows must fit.
+    ``currency``: of rows that name none, None: the export's own, else ``billing_currency``.
+    ``where``: (column, pattern) that rows must fit.
     """
 
     month: date
     billing: ZoneInfo
     zone: ZoneInfo
-    currency: str
+    billing_currency: str
+    currency: str | None = None
     columns: dict[str, tuple[str, ...]] | None = None
     decimal: str | None = None
     slashed: str | None = None
@@ -109,6 +112,17 @@ class Invoice:
     conversions: tuple[Conversion, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _When:
+    """When a row is of; ``day``: its billing day; ``inside``: either is of the month."""
+
+    label: date
+    day: date
+    inside: bool
+    sure: bool
+    midnight: bool
+
+
 @dataclass(slots=True)
 class _Reader:
     """One pass over one file."""
@@ -118,7 +132,7 @@ class _Reader:
     numbers: Numbers
     width: int
     where: list[tuple[int, str]]
-    stamp_of: Callable[[str], Stamp]
+    when_of: Callable[[str], _When]
     sums: dict[_Key, _Sum] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     broken: int = 0
@@ -127,7 +141,6 @@ class _Reader:
     blank: int = 0
     unlike: int = 0
     midnights: bool = True
-    timed: bool = False
     sure: bool = True
     first_day: date | None = None
     last_day: date | None = None
@@ -149,28 +162,23 @@ class _Reader:
             if not fnmatchcase(row[place].strip().casefold(), pattern):
                 self.unlike += 1
                 return
-        stamp = self.stamp_of(row[places.date])
-        numbers = [row[place] for place in (*places.input, *places.output, *places.cached)]
-        cost_text = row[places.cost] if places.cost is not None else ""
-        if not cost_text.strip() and not any(map(str.strip, numbers)):
+        when = self.when_of(row[places.date])
+        in_tokens = self._tokens(row, places.input)
+        out_tokens = self._tokens(row, places.output)
+        cached = self._tokens(row, places.cached)
+        cost = self._cost(row)
+        if cost is None:
             self.blank += 1
             return
-        in_tokens, out_tokens, cached = (
-            sum(self.numbers.count(row[place]) for place in many)
-            for many in (places.input, places.output, places.cached)
-        )
-        if places.cost is not None and not cost_text.strip():
-            raise ValueError("the cost is empty")
-        cost = self.numbers.amount(cost_text) if places.cost is not None else Decimal(0)
         model = self._model(row)
         currency = self._currency(row)
         self.rows += 1
-        day = self._billing_day(stamp)
-        month = self.rules.month
-        if month not in {month_of(stamp.day), month_of(day)}:
-            self.outside += 1
+        self.sure &= when.sure
+        self.midnights &= when.midnight
+        if not when.inside:
+            self._leave_out(when.day)
             return
-        key = (stamp.day, day, model, currency)
+        key = (when.label, when.day, model, currency)
         found = self.sums.get(key)
         if found is None:
             if len(self.sums) >= MAX_CELLS:
@@ -185,20 +193,28 @@ class _Reader:
         found.out_tokens += out_tokens
         found.cost += cost
 
-    def _billing_day(self, stamp: Stamp) -> date:
-        day = stamp.day
-        if stamp.moment is None:
-            self.sure = False
-        else:
-            self.timed = True
-            self.sure &= stamp.sure
-            if self.midnights:
-                local = stamp.moment.astimezone(self.rules.zone)
-                self.midnights = local.time() == time()
-            day = stamp.moment.astimezone(self.rules.billing).date()
+    def _leave_out(self, day: date, rows: int = 1) -> None:
+        self.outside += rows
         self.first_day = min(self.first_day or day, day)
         self.last_day = max(self.last_day or day, day)
-        return day
+
+    def _tokens(self, row: list[str], places: tuple[int, ...]) -> int:
+        found = 0
+        for place in places:
+            if text := row[place]:
+                found += self.numbers.count(text)
+        return found
+
+    def _cost(self, row: list[str]) -> Decimal | None:
+        """The row's cost, 0 where the export has none; None: the row has no amount at all."""
+        places = self.places
+        if places.cost is not None and row[places.cost].strip():
+            return self.numbers.amount(row[places.cost])
+        if any(row[one].strip() for one in (*places.input, *places.output, *places.cached)):
+            if places.cost is not None:
+                raise ValueError("the cost is empty")
+            return _FREE
+        return None
 
     def _model(self, row: list[str]) -> str:
         if self.places.model is None:
@@ -211,10 +227,13 @@ class _Reader:
         return name
 
     def _currency(self, row: list[str]) -> str:
-        if self.places.cost is None:
-            return self.rules.currency
-        written = "" if self.places.currency is None else row[self.places.currency].strip()
-        code = written.upper() or self.places.fixed_currency or self.rules.currency
+        places, rules = self.places, self.rules
+        if places.cost is None:
+            return rules.billing_currency
+        written = "" if places.currency is None else row[places.currency].strip()
+        if not written:
+            return rules.currency or places.fixed_currency or rules.billing_currency
+        code = written.upper()
         if len(code) != _CURRENCY_LETTERS or not (code.isascii() and code.isalpha()):
             raise ValueError(f"'{clipped(visible(written))}' is no currency like USD")
         return code
@@ -223,11 +242,10 @@ class _Reader:
         """What was added up, by the days that the export counts. Raises UsageError."""
         kind = DAYS if self.midnights else MOMENTS if self.sure else LOCAL
         sums: dict[tuple[date, str, str], _Sum] = {}
-        outside = self.outside
         for (label, day, model, currency), one in self.sums.items():
             chosen = label if kind == DAYS else day
             if month_of(chosen) != self.rules.month:
-                outside += one.rows
+                self._leave_out(chosen, one.rows)
                 continue
             kept = sums.setdefault((chosen, model, currency), _Sum())
             kept.rows += one.rows
@@ -248,7 +266,7 @@ class _Reader:
             )
             if there
         }
-        counts = (self.rows, outside, self.blank, self.unlike)
+        counts = (self.rows, self.outside, self.blank, self.unlike)
         return Tally(places.export, kind, frozenset(measures), *counts, sums)
 
     def _nothing(self) -> str:
@@ -274,8 +292,8 @@ def read_export(path: Path, rules: ReadingRules) -> Tally:
         slashed = rules.slashed or places.slashed
 
         @lru_cache(maxsize=_KEPT_STAMPS)
-        def stamp_of(text: str) -> Stamp:
-            return parse_stamp(text, rules.zone, slashed)
+        def when_of(text: str) -> _When:
+            return _when(parse_stamp(text, rules.zone, slashed), rules)
 
         names = [name.strip().casefold() for name in table.header]
         reader = _Reader(
@@ -284,13 +302,23 @@ def read_export(path: Path, rules: ReadingRules) -> Tally:
             numbers=Numbers(rules.decimal, doubtful=table.delimiter == ";"),
             width=len(table.header),
             where=[(_column(names, column), pattern) for column, pattern in rules.where],
-            stamp_of=stamp_of,
+            when_of=when_of,
         )
         for line, row in table.rows:
             reader.take(line, row)
         if reader.broken:
             raise UsageError(_refusal(path, reader))
         return reader.tally()
+
+
+def _when(stamp: Stamp, rules: ReadingRules) -> _When:
+    moment, day = stamp.moment, stamp.day
+    midnight = True
+    if moment is not None:
+        midnight = moment.astimezone(rules.zone).time() == time()
+        day = moment.astimezone(rules.billing).date()
+    inside = rules.month in {month_of(stamp.day), month_of(day)}
+    return _When(stamp.day, day, inside, stamp.sure, midnight)
 
 
 def convert(

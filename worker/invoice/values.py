@@ -30,6 +30,7 @@ _SLASHED: Final = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})(?: \d{1,2}:\d\d(?::\d
 _PACKED: Final = re.compile(r"(\d{4})(\d\d)(\d\d)", re.ASCII)
 _UNIX: Final = re.compile(r"(\d{10}|\d{13})(?:\.0+)?", re.ASCII)
 _PLAIN: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_SIMPLE: Final = re.compile(r"\d{1,12}(?:\.\d{1,20})?", re.ASCII)
 _GROUPS: Final = "' \u00a0\u202f\u2019"
 _ONE_GROUP: Final = re.compile(r"-?\d{1,3},\d{3}", re.ASCII)
 
@@ -133,6 +134,8 @@ class Numbers:
 
     def amount(self, text: str) -> Decimal:
         """An amount of money in units of its currency, exactly. Raises ValueError."""
+        if self._mark == "." and _SIMPLE.fullmatch(text):
+            return Decimal(text)
         bare = text.strip().removeprefix("US")
         bare = bare.removeprefix("$") if bare.startswith("$") else text
         value = self._number(bare)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from worker.errors import UsageError
 from worker.invoice.figures import NOTHING, Figures, LedgerCell, LedgerMonth, Part
 from worker.postgres.errors import translated
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from worker.postgres.queries import Queries
 
+# A month of a hundred million requests is read in minutes.
+MONTH_TIMEOUT_SECONDS: Final = 900.0
+MAX_CELLS: Final = 200_000
 _PARTS: Final = ("stale", "unreserved", "unpriced", "held", "dropped")
 
 
@@ -50,7 +54,8 @@ class PostgresInvoice:
     async def month(self, month: date, wanted: Callable[[str], bool] | None) -> LedgerMonth:
         """A month by billing day and model: of the models that are wanted, None: all, and legacy.
 
-        What has no model is left out where only some models are wanted.
+        What has no model is left out where only some models are wanted. Raises UsageError for
+        more days and models than an invoice can have.
         """
         queries = self._queries
         with translated():
@@ -59,15 +64,26 @@ class PostgresInvoice:
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
                 rules = await connection.fetchrow(queries["billing_rules"])
-                rows = await connection.fetch(queries["ledger_cells"], month)
-                days = await connection.fetch(queries["ledger_days"], month)
+                rows = await connection.fetch(
+                    queries["ledger_cells"], month, MAX_CELLS + 1, timeout=MONTH_TIMEOUT_SECONDS
+                )
+                days = await connection.fetch(
+                    queries["ledger_days"], month, timeout=MONTH_TIMEOUT_SECONDS
+                )
                 cells = tuple(_cell(row) for row in rows)
                 names = None
                 if wanted is not None:
                     names = sorted({cell.model for cell in cells if wanted(cell.model)})
-                times = await connection.fetch(queries["ledger_times"], month, names)
+                times = await connection.fetch(
+                    queries["ledger_times"], month, names, timeout=MONTH_TIMEOUT_SECONDS
+                )
         if rules is None:
             raise RuntimeError("quota_settings has no row")
+        if len(rows) > MAX_CELLS:
+            raise UsageError(
+                f"the ledger's {month:%Y-%m} has more than {MAX_CELLS:,} days and models: the names"
+                " that gateways give as p_model are no models"
+            )
         legacy = {row["day"]: _figures(row, "legacy") for row in days}
         unlisted = {row["day"]: _figures(row, "used") - legacy[row["day"]] for row in days}
         for cell in cells:
