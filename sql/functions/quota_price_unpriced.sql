@@ -21,6 +21,7 @@ DECLARE
     v_tenants  text[];
     v_bookings quota_booking[] := '{}';
     v_priced   int := 0;
+    v_found    boolean := false;
     v_cost     bigint;
     v_from     record;
     w          record;
@@ -48,12 +49,13 @@ BEGIN
             v_from := u;
             IF w.fault IS NULL OR w.unpriced IS NOT TRUE THEN
                 v_ready := v_ready || u;
+                v_found := v_found OR w.fault IS NULL AND w.unpriced IS TRUE;
             ELSE
                 u.reason := w.fault;
                 v_tried := v_tried || u;
             END IF;
         END LOOP;
-        EXIT WHEN NOT FOUND OR v_ready <> '{}';
+        EXIT WHEN NOT FOUND OR v_found;
     END LOOP;
 
     v_tenants := quota_lock_free_tenants(ARRAY(SELECT DISTINCT n.tenant_id FROM unnest(v_ready) n));

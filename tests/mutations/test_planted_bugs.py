@@ -15,6 +15,7 @@ from mutations import (
     planted_audit,
     planted_endings,
     planted_pools,
+    planted_prices,
     planted_requests,
 )
 from mutations.planting import Planted, is_red, mutated
@@ -25,6 +26,7 @@ BUGS = [
     *planted_pools.BUGS,
     *planted_alerts.BUGS,
     *planted_audit.BUGS,
+    *planted_prices.BUGS,
 ]
 QUICK = {
     "charge before lock: the first requests race",

@@ -52,8 +52,9 @@ async def rate(conn: Connection, currency: str, day: date, value: str) -> None:
     )
 
 
-@pytest.fixture
-def price(conn: Connection) -> Price:
+def pricing(conn: Connection) -> Price:
+    """What quota_price answers: at noon unless told."""
+
     async def ask(
         model: str | None, tokens: int, cached: int | None, out: int, now: datetime = NOON
     ) -> int | None:
@@ -101,9 +102,8 @@ async def assert_sums(conn: Connection) -> None:
     assert await conn.fetch(listed) == await conn.fetch(marked)
 
 
-async def test_cached_input_tiers_batch_and_the_price_in_force(
-    conn: Connection, price: Price
-) -> None:
+async def test_cached_input_tiers_batch_and_the_price_in_force(conn: Connection) -> None:
+    price = pricing(conn)
     await put(conn)
     tokens, cached, out, nanos = CASE_30
     assert await price("m", tokens, cached, out) == nanos
@@ -146,8 +146,9 @@ async def test_cached_input_tiers_batch_and_the_price_in_force(
 
 
 async def test_overrides_beat_the_package_and_the_nearest_beats_the_others(
-    conn: Connection, price: Price
+    conn: Connection,
 ) -> None:
+    price = pricing(conn)
     await PostgresPrices(conn, load_queries(Assets(), "prices")).put_package(installed_prices())
     dated = ("gpt-4o-2024-08-06", "openai/gpt-4o-2024-08-06", "azure/gpt-4o")
     assert [await price(name, 1000, 0, 0) for name in ("gpt-4o", *dated)] == [2_500_000] * 4
@@ -171,8 +172,9 @@ async def test_overrides_beat_the_package_and_the_nearest_beats_the_others(
 
 
 async def test_another_currency_is_converted_by_the_rate_of_the_day_of_admission(
-    conn: Connection, price: Price, calls: Calls
+    conn: Connection, calls: Calls
 ) -> None:
+    price = pricing(conn)
     await conn.execute("UPDATE quota_settings SET currency = 'CNY', billing_zone = 'Asia/Shanghai'")
     await put(conn, input=Decimal(1), cached_input=None)
     await put(conn, model="own", currency="CNY", input=Decimal(3))
