@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from contract.servers_http import DROP, HANG
+from contract.servers_http import HANG
 from contract.sources_world import (
     MINUTE,
     NOW,
@@ -119,13 +119,10 @@ async def test_every_answer_is_read_or_set_aside_by_name(world: World, api: Usag
 
 DOWN: dict[str, tuple[Any, str]] = {
     "hang": (HANG, "timeout"),
-    "drop": (DROP, "unreachable"),
     "error": ((500, {}), "server_error"),
-    "gone": ((410, {}), "rejected"),
     "moved": ((302, b""), "rejected"),
     "login": ((401, {}), "login_refused"),
     "throttle": ((429, {}), "rate_limited"),
-    "page": ((200, b"<html>"), "unknown_answer"),
     "cut": ((200, b'{"data":'), "unreachable"),
 }
 

@@ -111,8 +111,7 @@ async def test_what_cannot_be_used_is_set_aside_by_name(world: World, log: Conne
         "dear": [("dear", "a", None, 1, 1, None, 2e6, None, None)],
         "id": [("id", "a", "x" * 201, 1, 1, None, None, None, None)],
         "other": [("other", "b", None, 1, 1, None, None, None, None)],
-        "twice": [("twice", "a", None, 1, 1, None, None, None, None)]
-        + [("twice", "a", None, 1, 2, None, None, None, None)],
+        "twice": [("twice", "a", None, 1, out, None, None, None, None) for out in (1, 2)],
     }
     good = {
         "same": [("same", "a", f"u{n}", 7, 3, None, 0.25, "usd", None) for n in (2, 1)],

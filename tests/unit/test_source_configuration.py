@@ -14,7 +14,7 @@ from worker.settings import AskingSettings
 
 DSN = f"postgresql://reader:{SECRET}@db.example.com/gateway"
 QUERY = "SELECT * FROM spend WHERE request_id = ANY($1::text[])"
-SQL = f'''
+SQL = f"""
 [sources.log]
 kind = "sql"
 dsn = {{ env = "LOG_DSN" }}
@@ -24,7 +24,7 @@ request_id = "request_id"
 tenant_id = "tenant"
 in_tokens = "i"
 out_tokens = "o"
-'''
+"""
 HTTP = """
 [sources.api]
 kind = "http"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
@@ -66,8 +67,10 @@ class HttpSource(BaseSource):
         waiting = iter(requests)
         try:
             async with asyncio.TaskGroup() as group:
+                workers: list[asyncio.Task[None]] = []
                 for _ in range(min(self.settings.values["at_once"], len(requests))):
-                    group.create_task(self._work(waiting, seconds_left, gathered))
+                    work = self._work(waiting, seconds_left, gathered, workers)
+                    workers.append(group.create_task(work))
         except BaseExceptionGroup as errors:
             # the first says it all: what the others were about to tell is asked for again
             raise errors.exceptions[0] from None
@@ -84,8 +87,12 @@ class HttpSource(BaseSource):
         waiting: Iterator[OverdueRequest],
         seconds_left: Callable[[], float],
         gathered: Gathered,
+        workers: list[asyncio.Task[None]],
     ) -> None:
-        """One request after the other, until none waits, time is over or the source is down."""
+        """One request after the other, until none waits, time is over or the source is down.
+
+        It is down for the others, too: what they wait for is asked for again at the next tick.
+        """
         while not gathered.is_down:  # bounded by `waiting`
             request = next(waiting, None)
             if request is None:
@@ -98,6 +105,9 @@ class HttpSource(BaseSource):
             if seconds < LEAST_SECONDS or gathered.is_down:
                 return
             await self._one(request, seconds, gathered)
+        for other in workers:
+            if other is not asyncio.current_task():
+                other.cancel()
 
     async def _granted(self, most_seconds: float) -> float | None:
         if most_seconds <= 0 or self._slot is None:
@@ -291,6 +301,7 @@ class HttpSource(BaseSource):
                     timeout=None,  # noqa: S113  each request has its own limit, from outside
                     follow_redirects=False,
                     trust_env=not is_loopback(urlsplit(values["url"]).hostname or ""),
+                    verify=_authorities(values["url"]),
                     limits=httpx.Limits(max_connections=values["at_once"]),
                 )
             except (ImportError, ValueError, httpx.InvalidURL):
@@ -301,3 +312,10 @@ class HttpSource(BaseSource):
                     is_down=True,
                 ) from None
         return self._client
+
+
+def _authorities(url: str) -> bool | ssl.SSLContext:
+    """Those of the system; none at all for plain http, as loading them takes a while."""
+    if url.startswith("https:"):
+        return True
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
