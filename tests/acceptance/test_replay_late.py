@@ -12,6 +12,7 @@ The whole conversation trace, with a fiftieth of what was lost coming later:
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
 
 LOSE, ABORT = 0.05, 0.02
-NOVEMBER, DECEMBER, JANUARY = date(2026, 11, 1), date(2026, 12, 1), date(2027, 1, 1)
-FIRST_START = datetime(2026, 11, 30, 22, 50, tzinfo=UTC)
-SECOND_START = datetime(2026, 11, 30, 23, 56, tzinfo=UTC)  # until after midnight
+NOVEMBER, DECEMBER, JANUARY = date(2025, 11, 1), date(2025, 12, 1), date(2026, 1, 1)
+FIRST_START = datetime(2025, 11, 30, 22, 50, tzinfo=UTC)
+SECOND_START = datetime(2025, 11, 30, 23, 56, tzinfo=UTC)  # until after midnight
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,11 @@ class Tick:
 
 
 TICKS = (
-    Tick(datetime(2026, 11, 30, 23, 50, tzinfo=UTC)),
-    Tick(datetime(2026, 12, 1, 1, 30, tzinfo=UTC)),
-    Tick(datetime(2026, 12, 4, 0, 10, tzinfo=UTC), usage=False),  # closes November
-    Tick(datetime(2026, 12, 9, 12, 0, tzinfo=UTC)),
-    Tick(datetime(2027, 1, 4, 0, 10, tzinfo=UTC)),  # closes December
+    Tick(datetime(2025, 11, 30, 23, 50, tzinfo=UTC)),
+    Tick(datetime(2025, 12, 1, 1, 30, tzinfo=UTC)),
+    Tick(datetime(2025, 12, 4, 0, 10, tzinfo=UTC), usage=False),  # closes November
+    Tick(datetime(2025, 12, 9, 12, 0, tzinfo=UTC)),
+    Tick(datetime(2026, 1, 4, 0, 10, tzinfo=UTC)),  # closes December
 )
 ARRIVALS = [number for number, tick in enumerate(TICKS) if tick.usage]
 CLOSED_BY = {NOVEMBER: 2, DECEMBER: 4}
@@ -252,6 +253,17 @@ async def assert_ledger(conn: Connection, streams: list[Stream]) -> None:
     }
 
 
+async def assert_no_drift(dsn: str, conn: Connection, *asked: date) -> None:
+    """By the command for the months asked, in SQL for all."""
+    for month in asked:
+        done = await quota_worker(dsn, "audit", "--month", f"{month:%Y-%m}", "--json")
+        assert done.code == 0, done.out
+        assert json.loads(done.out)["drifts"] == 0
+    for month in (NOVEMBER, DECEMBER, JANUARY):
+        sql = "SELECT * FROM quota_audit($1) WHERE severity = 'drift'"
+        assert await conn.fetch(sql, month) == []
+
+
 async def test_late_usage_of_the_tiny_trace_is_found_again_in_days_and_months(
     dsn: str, conn: Connection, tmp_path: Path
 ) -> None:
@@ -261,6 +273,7 @@ async def test_late_usage_of_the_tiny_trace_is_found_again_in_days_and_months(
     adjusted = {key[1:] for key in expected_totals(streams) if key[1] != key[2]}
     assert adjusted == {(DECEMBER, NOVEMBER), (JANUARY, NOVEMBER)}
     await assert_ledger(conn, streams)
+    await assert_no_drift(dsn, conn, NOVEMBER)
 
 
 @pytest.mark.skipif(
@@ -274,3 +287,4 @@ async def test_late_usage_of_the_whole_trace_over_200_tenants(
     path = Path(os.environ["QUOTA_TRACE"])
     streams = await replay_and_tick(dsn, conn, path, tmp_path, tenants=200, late=late)
     await assert_ledger(conn, streams)
+    await assert_no_drift(dsn, conn, NOVEMBER, DECEMBER, JANUARY)

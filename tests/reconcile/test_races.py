@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from reconcile import faults
-from reconcile.plan import DECEMBER, EXPIRE, NOVEMBER, PHASES, make_plan
+from reconcile.plan import DECEMBER, EXPIRE, JANUARY, NOVEMBER, PHASES, make_plan
 from reconcile.truth import Truth
-from reconcile.world import World, totals_of, without_zeros
+from reconcile.world import ALL_IS_OVERDUE, World, totals_of, without_zeros
 from worker.jobs import reconcile
 
 Connection = "asyncpg.Connection[asyncpg.Record]"
@@ -65,6 +65,9 @@ async def test_the_last_usage_is_the_charge_whatever_happens_on_the_way(
     await assert_months(conn, truth)
     for month, rows in world.frozen.items():
         assert await totals_of(conn, month) == rows, "a closed month stays as it is"
+    for month in (NOVEMBER, DECEMBER, JANUARY):
+        drifts = "SELECT * FROM quota_audit($1, $2) WHERE severity = 'drift'"
+        assert await conn.fetch(drifts, month, PHASES[-1] + ALL_IS_OVERDUE) == []
     await assert_it_was_hard(conn, world, plan.requests)
 
 

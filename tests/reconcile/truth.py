@@ -34,8 +34,12 @@ class Taken:
 
     place: tuple[int, int]
     outcome: str
-    usage: Usage
+    arrival: Arrival
     phase: int
+
+    @property
+    def usage(self) -> Usage:
+        return self.arrival.usage
 
 
 @dataclass(slots=True)
@@ -108,7 +112,9 @@ class Truth:
     def __init__(self) -> None:
         self.known: dict[tuple[str, str], Known] = {}
         self.left: dict[int, Arrival] = {}
-        self._replays: list[tuple[Known, Answer]] = []
+        self._answers: list[tuple[Known, Answer]] = []
+        # by place: what was answered without being taken
+        self._repeats: list[tuple[tuple[int, int], str, Arrival]] = []
 
     def of(self, request: Request) -> Known:
         return self.known.setdefault((request.tenant, request.name), Known(request))
@@ -122,10 +128,12 @@ class Truth:
         known = self.of(arrival.request)
         if answer.taken:
             place, outcome = answer.taken
-            known.taken.append(Taken((place, 0), outcome, arrival.usage, phase))
+            known.taken.append(Taken((place, 0), outcome, arrival, phase))
             known.doubtful |= not answer.sure and answer.outcome == "replayed"
         if answer.outcome != "conflict" and arrival.usage != NO_FIGURES:
-            self._replays.append((known, answer))
+            self._answers.append((known, answer))
+        if answer.outcome in ("replayed", "conflict") and not answer.taken:
+            self._repeats.append(((answer.place, 0), answer.outcome, arrival))
 
     async def hear_inbox(self, conn: asyncpg.Connection[Any], phase: int) -> None:
         """What the worker booked since: in the order of its batches, and of the inbox within one."""
@@ -137,18 +145,42 @@ class Truth:
             arrival = self.left.pop(row["inbox_id"])
             if row["outcome"] in ("settled", "corrected", "unreserved"):
                 place = (row["place"], row["inbox_id"])
-                taken = Taken(place, row["outcome"], arrival.usage, phase)
+                taken = Taken(place, row["outcome"], arrival, phase)
                 self.of(arrival.request).taken.append(taken)
             else:
                 assert row["outcome"] in ("replayed", "conflict"), row
+                place = (row["place"], row["inbox_id"])
+                self._repeats.append((place, row["outcome"], arrival))
 
     def check_answers(self) -> None:
-        """Each answer's charge is that of the last usage at its place."""
-        for known, answer in self._replays:
+        """Each answer's charge is that of the last usage at its place, and each usage id was taken once."""
+        for known, answer in self._answers:
             if not known.doubtful:
                 charge = known.charge_at((answer.place, 0))
                 assert charge is not None, (known, answer)
                 assert answer.charged == charge[1:], (known, answer)
+        for known in self.known.values():
+            by_id: dict[str, list[Usage]] = defaultdict(list)
+            for one in sorted(known.taken, key=lambda taken: taken.place):
+                if one.arrival.usage_id is not None and not known.doubtful:
+                    by_id[one.arrival.usage_id].append(one.usage)
+            for usages in by_id.values():
+                # again only to bring the cost that was missing
+                first, *others = usages
+                assert others in ([], [(first[0], first[1], others[0][2] if others else None)]), (
+                    known
+                )
+                assert not others or first[2] is None, known
+        for place, outcome, arrival in self._repeats:
+            if arrival.usage_id is not None:
+                before = [
+                    one.usage
+                    for one in self.of(arrival.request).taken
+                    if one.arrival.usage_id == arrival.usage_id
+                    and (one.place < place or outcome == "conflict")
+                ]
+                assert before, (outcome, arrival)
+                assert (arrival.usage in before) == (outcome == "replayed"), (before, arrival)
 
     def days(self) -> dict[tuple[str, date], Sums]:
         sums: dict[tuple[str, date], list[int]] = defaultdict(lambda: [0, 0, 0, 0])

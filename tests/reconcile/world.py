@@ -34,12 +34,14 @@ from reconcile.truth import Sums, Truth
 from worker.bootstrap import build_deps
 from worker.commands.tick import chosen_jobs, tick
 from worker.errors import QuotaWorkerError
+from worker.jobs.tick import TickReport
 
 from sql.calls import Calls
 
 GATEWAYS = 8
 BATCH_SIZE = 12
 MAX_PASSES = 30
+MAX_PASSES_BESIDE = 10_000
 MAX_EXPIRIES = 10_000
 ALL_IS_OVERDUE = timedelta(days=3)
 JOBS = ("reconcile", "roll_month")
@@ -48,6 +50,19 @@ CLOSES = {2: NOVEMBER, 3: DECEMBER}
 _RETRIED = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 
 Work = Callable[[Gateway], Awaitable[None]]
+
+
+async def worker_pass(dsn: str, now: datetime) -> TickReport:
+    """The jobs once, as `tick --jobs` runs them. Raises QuotaWorkerError."""
+    async with build_deps(environ={"POSTGRES_DSN": dsn}) as deps:
+        return await tick(
+            deps,
+            chosen_jobs(JOBS),
+            as_of=now,
+            dry_run=False,
+            always=True,
+            on_run=lambda _: None,
+        )
 
 
 class World:
@@ -109,14 +124,15 @@ class World:
         await self._do([self._reserve(request, PHASES[phase]) for request in requests])
         for wave in range(WAVES):
             work = self._usages(phase, wave, now)
-            beside: list[Awaitable[object]] = [self._pass(now)]
+            beside: list[Awaitable[object]] = []
             if wave == 1:
                 late = self._plan.reserved_in(phase, late=True)
                 work += [self._reserve(request, now) for request in late]
                 work += [self._release(request, now) for request in self._plan.released_in(phase)]
                 self._plan.rng.shuffle(work)
                 beside += [self._expire(now), self._expire(now), self._end_a_session()]
-            await asyncio.gather(self._do(work), *beside)
+            gateways = asyncio.ensure_future(self._do(work))
+            await asyncio.gather(gateways, self._passes_until(gateways, now), *beside)
             if wave == 1:
                 await self._expire(now)
             async with self._pool.acquire() as conn:
@@ -185,21 +201,21 @@ class World:
     # the worker -------------------------------------------------------------------
 
     async def _pass(self, now: datetime) -> bool:
-        """The jobs once, as `tick` runs them; whether all is done."""
-        async with build_deps(environ={"POSTGRES_DSN": self._dsn}) as deps:
-            try:
-                report = await tick(
-                    deps,
-                    chosen_jobs(JOBS),
-                    as_of=now,
-                    dry_run=False,
-                    always=True,
-                    on_run=lambda run: self.met.update({f"{run.job} {run.outcome}": 1}),
-                )
-            except QuotaWorkerError as error:
-                self.met[type(error).__name__] += 1
-                return False
+        """Whether all is done; a session may be lost on the way."""
+        try:
+            report = await worker_pass(self._dsn, now)
+        except QuotaWorkerError as error:
+            self.met[type(error).__name__] += 1
+            return False
+        self.met.update(f"{run.job} {run.outcome}" for run in report.runs)
         return report.granted and all(run.outcome == "done" for run in report.runs)
+
+    async def _passes_until(self, over: asyncio.Future[None], now: datetime) -> None:
+        """At least one."""
+        for _ in range(MAX_PASSES_BESIDE):
+            await self._pass(now)
+            if over.done():
+                return
 
     async def _settle_down(self, now: datetime, phase: int) -> None:
         """Ticks until one has done everything; those before it may have failed."""
