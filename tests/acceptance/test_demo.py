@@ -73,7 +73,8 @@ async def test_shows_refusals_alerts_expiry_and_status_twice(
         "with the smaller model",
         "ran out without usage: charged as estimated",
         "0 holds are left",
-        "6 sent",
+        "[quota-usage-missing] 5 of 38 requests of 24 hours came without usage (13.2%)",
+        "7 sent",
     ):
         assert told in text
     rows = [line.split() for line in text.splitlines() if "tenant-" in line or "▪" in line][-4:]

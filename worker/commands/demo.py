@@ -165,7 +165,7 @@ class _Demo:
         holds = await pool.fetchval(self._queries["open_holds"])
         _heading(f"4  The traffic is over; {holds} holds wait for usage that will never come")
         # a hold lasts ten minutes after its last sign of life; then a tick gives it back
-        self._tell_expired(now, await self._tick(now))
+        self._tell_expired(now, await self._tick(now, diagnose=True))
         left = await pool.fetchval(self._queries["open_holds"])
         say(f"          {left} holds are left: nothing stays blocked by a call that is gone")
 
@@ -198,12 +198,18 @@ class _Demo:
             told = f"{expired} {holds} ran out without usage: charged as estimated"
             say(f"   {self._time(at)}      {told}")
 
-    async def _tick(self, at: datetime) -> tuple[JobRun, ...]:
+    async def _tick(self, at: datetime, *, diagnose: bool = False) -> tuple[JobRun, ...]:
+        """One tick; the diagnosis in the last one only, wherever in the trace an hour begins."""
         from worker.commands.tick import tick
         from worker.jobs.registry import JOBS
 
         report = await tick(
-            self._deps, JOBS, as_of=at, dry_run=False, always=False, on_run=lambda _job_run: None
+            self._deps,
+            [job for job in JOBS if diagnose or job.name != "diagnose"],
+            as_of=at,
+            dry_run=False,
+            always=False,
+            on_run=lambda _job_run: None,
         )
         for job_run in report.runs:
             if job_run.outcome == "failed":
