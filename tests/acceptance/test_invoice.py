@@ -56,9 +56,9 @@ def openai_cost(folder: Path, days: dict[int, str]) -> str:
 
 
 async def compare(dsn: str, *words: str) -> Finished:
-    """On sessions that can't write anything."""
-    read_only = f"{dsn}&options=-c%20default_transaction_read_only%3Don"
-    return await quota_worker(read_only, "invoice", "compare", *words, "--month", "2026-10")
+    """With the role that operators have, on sessions that can't write anything."""
+    options = "-c%20role%3Dquota_worker%20-c%20default_transaction_read_only%3Don"
+    return await quota_worker(f"{dsn}&options={options}", "invoice", "compare", *words, "--month", "2026-10")
 
 
 async def test_an_invoice_that_agrees_and_one_that_a_stale_estimate_explains(
