@@ -25,8 +25,9 @@ CURE: Final = (
 FITS: Final = (Decimal("0.9"), Decimal("1.1"))
 # From here on a count of characters is the likely cause.
 FAR: Final = Decimal(2)
+CHARACTERS: Final = "characters / 4 is several times too low for Chinese"
 # Median and sum further apart than this: one factor doesn't suit all requests.
-MIXED: Final = Decimal("1.5")
+MIXED: Final = Decimal("1.25")
 # As the diagnosis warns by default.
 MISSING_PCT: Final = 5
 # What 95 % stay within is reserved too much where the mean estimate is above it by so much.
@@ -120,7 +121,7 @@ def _input_advice(row: EstimateRow) -> list[str]:
         return []
     if factor > 1:
         # a count of characters is what most gateways estimate by
-        why = "; characters / 4 is several times too low for Chinese" if factor >= FAR else ""
+        why = f" ({CHARACTERS})" if factor >= FAR else ""
         return [f"input estimates are {_times(factor)}x too low: multiply by {_up(factor, 1)}{why}"]
     if factor == 0:
         return ["no input was used at all, though some was estimated: is usage reported whole?"]

@@ -150,7 +150,7 @@ async def test_rows_are_sorted_by_how_far_they_are_off(dsn: str, conn: Connectio
     done = await quota_worker(dsn, "estimates", "--top", "6")
     assert (done.code, done.err) == (0, "")
     assert "… and 6 more: --top 12, or 0: all" in done.out
-    assert "ten times too low: input estimates are 10.0x too low: multiply by 10.0; " in done.out
+    assert "ten times too low: input estimates are 10.0x too low: multiply by 10.0 (" in done.out
     assert "\n(no model)  " in done.out
     done = await quota_worker(dsn, "estimates", "--top", "0", "--by", "key")
     assert "\x1b" not in done.out
@@ -206,7 +206,7 @@ def row(**changes: Any) -> EstimateRow:
         ({"factor_in": Decimal("1.1"), "median_in": Decimal("1.1")}, "estimates fit"),
         (
             {"factor_in": Decimal("3.14"), "median_in": Decimal("3.1")},
-            f"input estimates are 3.1x too low: multiply by 3.2; {CHINESE}",
+            f"input estimates are 3.1x too low: multiply by 3.2 ({CHINESE})",
         ),
         (
             {"factor_in": Decimal("1.2"), "median_in": Decimal("1.2")},
