@@ -16,11 +16,11 @@ from bench.options import DEPARTMENTS
 from bench.pgbench import Load, PgbenchError, run_load, script_file
 from bench.results import Row, ratio_row
 from bench.tick import PEAK_MEBIBYTES_MAX, environment_of, program, run_process
+from worker.jobs.expiry import BATCH_ROWS
 
 if TYPE_CHECKING:
     from bench.measures import Bench
 
-BATCH_ROWS = 1000  # as the job's
 ROUNDS_MAX = 3
 RUNS_MAX = 20
 BATCHES_MAX = 100_000

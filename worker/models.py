@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import date, datetime
-    from decimal import Decimal
 
     from worker.usage import SourceFailure
 
 
+class OverdueBatch(NamedTuple):
+    """Overdue reservations that end together: ``places`` is the database's own word for where."""
+
+    places: str
+    rows: int
+
+
 class StaleEnded(NamedTuple):
-    """One stale reservation that ``quota_expire_stale`` ended.
+    """A tenant's stale reservations that ended by one policy.
 
     ``cost_nanos`` is what stays charged, ``policy`` one of estimate, partial, release.
     """
@@ -28,7 +34,7 @@ class StaleEnded(NamedTuple):
     ended: int
     in_tokens: int
     out_tokens: int
-    cost_nanos: Decimal
+    cost_nanos: int
 
 
 class InboxBooked(NamedTuple):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         MissingTold,
         MonthRolled,
         OutboxMessage,
+        OverdueBatch,
         SendRate,
         StaleEnded,
         TickLease,
@@ -43,13 +44,18 @@ class Pace(Protocol):
 class Ledger(Protocol):
     """What reconcile needs of the ledger."""
 
-    async def expire_overdue(
-        self, limit: int, now: datetime | None, wait_seconds: int = 0
-    ) -> Sequence[StaleEnded]:
-        """End at most ``limit`` overdue for ``wait_seconds``, by their tenants' policies."""
+    async def find_overdue(
+        self, limit: int, batch_rows: int, now: datetime | None, wait_seconds: int
+    ) -> Sequence[OverdueBatch]:
+        """The oldest, at most ``limit``, overdue for ``wait_seconds``; in batches by tenant."""
 
-    async def count_overdue(self, limit: int, now: datetime | None) -> int:
-        """How many reservations are overdue, counted to at most ``limit``."""
+    async def expire_places(
+        self, places: str, now: datetime | None, wait_seconds: int, *, wait: bool
+    ) -> Sequence[StaleEnded]:
+        """End one batch by its tenants' policies.
+
+        Tenants that others have locked are left out; if all are, ``wait`` for one.
+        """
 
     async def book_legacy(self, limit: int, now: datetime | None) -> int:
         """Fold in at most ``limit`` direct writes of legacy programs; returns how many."""

@@ -1,42 +1,81 @@
--- quota_expire_stale for those that have been overdue for p_wait_seconds: younger ones wait for a usage source's
--- answer. Set-wise: reservations, days and departments are a statement each, whatever the number of tenants; only
--- what is special about one (a counter that a legacy program lowered, a department outside its band) is done by itself.
+-- quota_expire_stale for those that have been overdue for p_wait_seconds: younger ones wait for a usage source's answer.
 CREATE OR REPLACE FUNCTION quota_expire_overdue(p_limit int, p_now timestamptz, p_wait_seconds int)
 RETURNS TABLE (tenant_id text, policy text, ended bigint, in_tokens bigint, out_tokens bigint, cost_nanos bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path FROM CURRENT
 SET lock_timeout = '2s'
--- by key, a thousand times: what pages cost at random is not what a planner without statistics fears
+AS $$
+DECLARE
+    v_until  timestamptz := quota_overdue_until(p_now, p_wait_seconds);
+    v_places tid[];
+BEGIN
+    IF p_limit IS NULL OR p_limit NOT BETWEEN 1 AND 100000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_expire_stale: p_limit must be 1 to 100000';
+    END IF;
+    SELECT array_agg(q.place) INTO v_places
+    FROM (SELECT r.ctid AS place FROM quota_reservations r
+          WHERE r.state = 'open' AND r.expires_at <= v_until ORDER BY r.expires_at LIMIT p_limit) q;
+    RETURN QUERY SELECT p.* FROM quota_expire_places(v_places, p_now, p_wait_seconds, true) p;
+END $$;
+
+-- Where the oldest overdue ones lie, at most p_limit, as batches for quota_expire_places of at most p_rows each: those
+-- of a tenant and a department together, so that a batch locks few tenants for a short time, and writes few counters.
+-- The batches with the oldest first. Takes no locks.
+CREATE OR REPLACE FUNCTION quota_overdue_find(p_limit int, p_rows int, p_now timestamptz, p_wait_seconds int)
+RETURNS TABLE (places tid[])
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_until timestamptz := quota_overdue_until(p_now, p_wait_seconds);
+BEGIN
+    RETURN QUERY
+    SELECT array_agg(n.place)
+    FROM (SELECT w.place, w.expires_at,
+                 (row_number() OVER (ORDER BY w.department_id, w.environment, w.tenant_id, w.place) - 1) / p_rows AS batch
+          FROM (SELECT r.ctid AS place, r.department_id, r.environment, r.tenant_id, r.expires_at FROM quota_reservations r
+                WHERE r.state = 'open' AND r.expires_at <= v_until ORDER BY r.expires_at LIMIT p_limit) w) n
+    GROUP BY n.batch ORDER BY min(n.expires_at), n.batch;
+END $$;
+
+-- Those whose time ran out by then are overdue for p_wait_seconds.
+CREATE OR REPLACE FUNCTION quota_overdue_until(p_now timestamptz, p_wait_seconds int) RETURNS timestamptz
+LANGUAGE sql VOLATILE
+AS $$ SELECT quota_now(p_now) - make_interval(secs => p_wait_seconds) $$;
+
+-- Ends those of the places that are (still) open and overdue. A place may hold another row by now: it ends if it is
+-- due itself. Tenants that others have locked are left out; if all are, p_wait says whether to wait for one.
+--
+-- Set-wise: reservations, days and departments are a statement each, whatever the number of tenants; only what is
+-- special about one (a counter that a legacy program lowered, a department outside its band) is done by itself.
+CREATE OR REPLACE FUNCTION quota_expire_places(p_places tid[], p_now timestamptz, p_wait_seconds int, p_wait boolean)
+RETURNS TABLE (tenant_id text, policy text, ended bigint, in_tokens bigint, out_tokens bigint, cost_nanos bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+-- by key, many times: what pages cost at random is not what a planner without statistics fears
 SET random_page_cost = 0.1
 AS $$
 DECLARE
     v_now    timestamptz := quota_now(p_now);
-    v_until  timestamptz := v_now - make_interval(secs => p_wait_seconds);
+    v_until  timestamptz := quota_overdue_until(v_now, p_wait_seconds);
     v_due    text[];
-    v_ids    text[];
-    v_places tid[];
     v_locked text[];
     v_ended  quota_expired[];
     v_booked text[];
     v_bookings quota_booking[];
     g        record;
 BEGIN
-    IF p_limit IS NULL OR p_limit NOT BETWEEN 1 AND 100000 THEN
-        RAISE EXCEPTION USING ERRCODE = 'QW002', MESSAGE = 'quota_expire_stale: p_limit must be 1 to 100000';
-    END IF;
-    SELECT array_agg(q.tenant_id), array_agg(q.request_id), array_agg(q.ctid) INTO v_due, v_ids, v_places
-    FROM (SELECT r.tenant_id, r.request_id, r.ctid FROM quota_reservations r
-          WHERE r.state = 'open' AND r.expires_at <= v_until ORDER BY r.expires_at LIMIT p_limit) q;
+    SELECT array_agg(DISTINCT r.tenant_id) INTO v_due FROM quota_reservations r
+    WHERE r.ctid = ANY (p_places) AND r.ended_at IS NULL AND r.expires_at <= v_until;
     IF v_due IS NULL THEN
         RETURN;
     END IF;
-    v_locked := quota_lock_free_tenants(v_due);
+    v_locked := CASE WHEN p_wait THEN quota_lock_free_tenants(v_due) ELSE quota_lock_who_is_free(v_due) END;
 
     WITH due AS MATERIALIZED (
-        SELECT d.tenant_id, d.request_id, d.place, coalesce(l.stale_policy, 'estimate') AS policy
-        FROM unnest(v_due, v_ids, v_places) AS d (tenant_id, request_id, place)
-            JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)
-            LEFT JOIN tenant_limits l USING (tenant_id)
+        SELECT k.tenant_id, coalesce(l.stale_policy, 'estimate') AS policy
+        FROM unnest(v_locked) AS k (tenant_id) LEFT JOIN tenant_limits l USING (tenant_id)
     ), ended AS MATERIALIZED (
         UPDATE quota_reservations r SET
             state = 'expired',
@@ -50,8 +89,8 @@ BEGIN
             charged_cost_nanos = CASE d.policy WHEN 'release' THEN 0 WHEN 'partial' THEN quota_partial_cost(r)
                                                ELSE r.estimated_cost_nanos END
         FROM due d
-        -- by its place, not through the key's index; a row that changed since has moved and waits for the next batch
-        WHERE r.ctid = d.place AND r.tenant_id = d.tenant_id AND r.request_id = d.request_id AND r.ended_at IS NULL AND r.expires_at <= v_until
+        -- by its place, not through the key's index; a row that changed since has moved and waits for the next look
+        WHERE r.ctid = ANY (p_places) AND r.tenant_id = d.tenant_id AND r.ended_at IS NULL AND r.expires_at <= v_until
         RETURNING r.tenant_id, r.period, r.department_id, r.environment, r.stale_policy,
                   r.charged_in_tokens AS i, r.charged_out_tokens AS o, r.charged_cost_nanos AS c,
                   r.estimated_in_tokens AS ei, r.estimated_out_tokens AS eo, r.estimated_cost_nanos AS ec
@@ -109,7 +148,8 @@ BEGIN
                                                    <> (e.held_in, e.held_out, e.held_cost)) THEN
         UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
         FROM unnest(v_ended) e
-        WHERE u.tenant_id = e.tenant_id AND u.period > e.period + 1
+        WHERE (e.in_tokens, e.out_tokens, e.cost_nanos) <> (e.held_in, e.held_out, e.held_cost)
+          AND u.tenant_id = e.tenant_id AND u.period > e.period + 1
           AND u.period < (quota_month(e.period) + interval '1 month')::date AND u.limits_ctid IS NOT NULL;
     END IF;
     PERFORM quota_bookings_book_together(v_bookings, v_now);

@@ -17,9 +17,27 @@ BEGIN
 END $$;
 
 -- The same for work that can wait: takes those that are free, and only if none is, waits for the first.
--- Returns the tenants locked, 1,000 at most: the lock table is shared. So one stuck tenant doesn't hold up the
--- expiry of the others.
+-- So one stuck tenant doesn't hold up the work of the others. Returns the tenants locked, 1,000 at most.
 CREATE OR REPLACE FUNCTION quota_lock_free_tenants(p_tenants text[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_locked text[] := quota_lock_who_is_free(p_tenants);
+    v_tenant text;
+BEGIN
+    IF v_locked = '{}' THEN
+        SELECT t INTO v_tenant FROM unnest(p_tenants) t ORDER BY hashtextextended(t, 1), t LIMIT 1;
+        IF FOUND THEN
+            PERFORM pg_advisory_xact_lock(hashtextextended(v_tenant, 1));
+            v_locked := ARRAY[v_tenant];
+        END IF;
+    END IF;
+    RETURN v_locked;
+END $$;
+
+-- Takes those that are free and never waits for a tenant. Returns the tenants locked, 1,000 at most: the lock
+-- table is shared.
+CREATE OR REPLACE FUNCTION quota_lock_who_is_free(p_tenants text[]) RETURNS text[]
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
@@ -35,9 +53,5 @@ BEGIN
     FROM (SELECT t AS tenant, pg_try_advisory_xact_lock(hashtextextended(t, 1)) AS locked
           FROM unnest(v_tenants) WITH ORDINALITY AS u (t, place) ORDER BY u.place OFFSET 0) k
     WHERE k.locked;
-    IF v_locked = '{}' AND v_tenants <> '{}' THEN
-        PERFORM pg_advisory_xact_lock(hashtextextended(v_tenants[1], 1));
-        v_locked := v_tenants[1:1];
-    END IF;
     RETURN v_locked;
 END $$;

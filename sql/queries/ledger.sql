@@ -1,18 +1,10 @@
--- name: expire_stale
-SELECT tenant_id, policy, ended, in_tokens, out_tokens, cost_nanos
-  FROM quota_expire_stale($1::integer, $2::timestamptz);
+-- name: find_overdue
+SELECT places::text AS places, cardinality(places) AS rows
+  FROM quota_overdue_find($1::integer, $2::integer, $3::timestamptz, $4::integer);
 
--- name: expire_overdue
+-- name: expire_places
 SELECT tenant_id, policy, ended, in_tokens, out_tokens, cost_nanos
-  FROM quota_expire_overdue($1::integer, $2::timestamptz, $3::integer);
-
--- name: count_overdue
-SELECT count(*) AS overdue
-  FROM (SELECT 1
-          FROM quota_reservations r
-         WHERE r.state = 'open'
-           AND r.expires_at <= COALESCE($2::timestamptz, clock_timestamp())
-         LIMIT $1::integer) AS o;
+  FROM quota_expire_places($1::text::tid[], $2::timestamptz, $3::integer, $4::boolean);
 
 -- name: book_legacy
 SELECT quota_book_legacy($1::integer, $2::timestamptz) AS booked;

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acceptance.program import quota_worker, start, until
+from worker.jobs.expiry import BATCH_ROWS
 from worker.jobs.registry import job_names
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ async def test_sigterm_finishes_the_batch_and_leaves_the_rest(dsn: str, conn: Co
     assert outcomes == {"reconcile": "unfinished", "roll_month": "unfinished"}
     left = await conn.fetchval("SELECT count(*) FROM quota_reservations WHERE state = 'open'")
     assert 0 < left < 6000
-    assert left % 1000 == 0
+    assert left % BATCH_ROWS == 0
     held = await conn.fetchval("SELECT held_input_tokens FROM quota_usage")
     assert held == left * 10
     # the lease was given back, so the next tick takes up the rest at once

@@ -105,8 +105,8 @@ BUGS = [
     bug(
         "early expiry",
         "quota_expire_overdue.sql",
-        "v_now - make_interval(secs => p_wait_seconds);",
-        "v_now + interval '1 minute';",
+        "quota_now(p_now) - make_interval(secs => p_wait_seconds)",
+        "quota_now(p_now) + interval '1 minute'",
         killed_by("test_release_progress_expire", "test_nothing_ends_early"),
     ),
     bug(
@@ -121,9 +121,9 @@ BUGS = [
     bug(
         "expiry without the state's recheck ends the settled once more",
         "quota_expire_overdue.sql",
-        "r.ctid = d.place AND r.tenant_id = d.tenant_id AND r.request_id = d.request_id"
-        " AND r.ended_at IS NULL AND r.expires_at <= v_until",
-        "r.tenant_id = d.tenant_id AND r.request_id = d.request_id",
+        "r.ctid = ANY (p_places) AND r.tenant_id = d.tenant_id AND r.ended_at IS NULL"
+        " AND r.expires_at <= v_until",
+        "r.ctid = ANY (p_places) AND r.tenant_id = d.tenant_id",
         killed_by("test_races", "test_a_settlement_races_another_end", other="expire"),
         tries=5,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.models import InboxBooked, StaleEnded
+from worker.models import InboxBooked, OverdueBatch, StaleEnded
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
@@ -23,17 +23,24 @@ class PostgresLedger:
         self._pool = pool
         self._queries = queries
 
-    async def expire_overdue(
-        self, limit: int, now: datetime | None, wait_seconds: int = 0
-    ) -> Sequence[StaleEnded]:
-        """End at most ``limit`` overdue for ``wait_seconds``, by their tenants' policies."""
+    async def find_overdue(
+        self, limit: int, batch_rows: int, now: datetime | None, wait_seconds: int
+    ) -> Sequence[OverdueBatch]:
+        """The oldest, at most ``limit``, overdue for ``wait_seconds``; in batches by tenant."""
         with translated():
-            if wait_seconds == 0:
-                rows = await self._pool.fetch(self._queries["expire_stale"], limit, now)
-            else:
-                rows = await self._pool.fetch(
-                    self._queries["expire_overdue"], limit, now, wait_seconds
-                )
+            rows = await self._pool.fetch(
+                self._queries["find_overdue"], limit, batch_rows, now, wait_seconds
+            )
+        return [OverdueBatch(row["places"], row["rows"]) for row in rows]
+
+    async def expire_places(
+        self, places: str, now: datetime | None, wait_seconds: int, *, wait: bool
+    ) -> Sequence[StaleEnded]:
+        """End one batch by its tenants' policies, of those that aren't locked by others."""
+        with translated():
+            rows = await self._pool.fetch(
+                self._queries["expire_places"], places, now, wait_seconds, wait
+            )
         return [
             StaleEnded(
                 row["tenant_id"],
@@ -45,10 +52,6 @@ class PostgresLedger:
             )
             for row in rows
         ]
-
-    async def count_overdue(self, limit: int, now: datetime | None) -> int:
-        """How many reservations are overdue, counted to at most ``limit``."""
-        return await self._count("count_overdue", limit, now)
 
     async def book_legacy(self, limit: int, now: datetime | None) -> int:
         """Fold in at most ``limit`` direct writes of legacy programs; returns how many."""
