@@ -24,7 +24,7 @@ _LONG_NAME_CELLS = 60
 
 def price_table(rows: Sequence[PriceRow]) -> str:
     """One line per row of the price table."""
-    header = ("model", "provider", "from", "for", "input", "cached", "output", "", "origin")
+    header = ("model", "provider", "in force", "for", "input", "cached", "output", "", "origin")
     lines = [
         (
             clipped(visible(row.model), _LONG_NAME_CELLS),
@@ -81,7 +81,7 @@ def arithmetic(answer: PriceAnswer, tokens: tuple[int, int, int]) -> str:
     since = _since(answer.valid_from, answer.from_time or MIDNIGHT)
     condition = _condition(answer.processing or "", answer.input_above or 0)
     lines = [
-        f"{name}, {condition}, from {since} ({visible(answer.source or answer.origin or '')})",
+        f"{name}, {condition}, {since} ({visible(answer.source or answer.origin or '')})",
         f"{currency} per million tokens, admitted {answer.at:%Y-%m-%d %H:%M:%S %Z}",
         table(("", "tokens", "", "price", "", currency), rows, frozenset({1, 3, 5})),
     ]
@@ -101,7 +101,7 @@ def arithmetic(answer: PriceAnswer, tokens: tuple[int, int, int]) -> str:
 def unpriced_table(
     groups: Sequence[UnpricedGroup], billing_currency: str, *, has_package: bool
 ) -> str:
-    """One line per model and reason, with what to do about it."""
+    """One line per model, with what to do about it."""
     lines = [
         (
             "(none)" if group.model is None else clipped(visible(group.model), _LONG_NAME_CELLS),
@@ -109,7 +109,7 @@ def unpriced_table(
             "" if group.in_tokens is None else f"{group.in_tokens:,}",
             "" if group.out_tokens is None else f"{group.out_tokens:,}",
             f"{group.since:%Y-%m-%d %H:%M}",
-            group.reason,
+            group.reason or "-",
             cure(group, billing_currency, has_package=has_package),
         )
         for group in groups
@@ -120,6 +120,8 @@ def unpriced_table(
 
 def cure(group: UnpricedGroup, billing_currency: str, *, has_package: bool) -> str:
     """What makes these requests priced."""
+    if group.reason is None:
+        return "its price is known by now: the next reconcile takes it"
     if group.reason == "no_model":
         return "let the gateway name the model (p_model) when it reserves or settles"
     if group.reason == "no_rate":
@@ -134,7 +136,7 @@ def cure(group: UnpricedGroup, billing_currency: str, *, has_package: bool) -> s
 
 
 def _since(valid_from: datetime | None, from_time: time) -> str:
-    shown = "ever" if valid_from is None else f"{valid_from:%Y-%m-%d %H:%M %Z}"
+    shown = "always" if valid_from is None else f"from {valid_from:%Y-%m-%d %H:%M %Z}"
     return shown if from_time == MIDNIGHT else f"{shown}, {from_time:%H:%M} UTC on"
 
 

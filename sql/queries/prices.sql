@@ -10,8 +10,8 @@ DELETE FROM quota_price_rules;
 -- name: drop_names
 DELETE FROM quota_price_names;
 
--- A day is the billing zone's; a time has its own offset.
 -- name: add_prices
+-- A day is the billing zone's; a time has its own offset.
 INSERT INTO quota_prices (origin, provider, model, processing, valid_from, from_time, input_above, currency, input,
                           cached_input, output, source)
 SELECT $1::text, p.provider, p.model, p.processing,
@@ -62,16 +62,18 @@ SELECT f.fault, f.origin, f.provider, f.model, f.processing, nullif(f.valid_from
  CROSS JOIN quota_price_find($1::text, $2::bigint, t.at) f;
 
 -- name: list_unpriced
-SELECT g.model, g.reason, g.requests, g.since, g.in_tokens, g.out_tokens, g.first_admitted_at,
-       CASE WHEN g.reason = 'no_rate' THEN (quota_price_find(g.model, 0, g.first_admitted_at)).currency END AS currency
-  FROM (SELECT u.model, u.reason, count(*) AS requests, min(u.since) AS since,
+-- As prices stand: reason NULL, the next reconcile prices them.
+SELECT g.model, f.fault AS reason, g.requests, g.since, g.in_tokens, g.out_tokens, g.first_admitted_at, f.currency
+  FROM (SELECT u.model, count(*) AS requests, min(u.since) AS since,
                sum(r.charged_in_tokens)::bigint AS in_tokens, sum(r.charged_out_tokens)::bigint AS out_tokens,
                min(r.admitted_at) AS first_admitted_at
           FROM quota_unpriced u
           LEFT JOIN quota_reservations r ON r.tenant_id = u.tenant_id AND r.request_id = u.request_id
-         GROUP BY u.model, u.reason) g
- ORDER BY g.requests DESC, g.model
- LIMIT $1::integer;
+         GROUP BY u.model
+         ORDER BY count(*) DESC, u.model
+         LIMIT $1::integer) g
+ CROSS JOIN LATERAL quota_price_find(g.model, 0, COALESCE(g.first_admitted_at, clock_timestamp())) f
+ ORDER BY g.requests DESC, g.model;
 
 -- name: price_settings
 SELECT s.currency,

@@ -81,12 +81,14 @@ async def test_from_unpriced_usage_to_its_price(
     updated = await program("price", "update")
     assert updated.code == 0
     assert updated.out.startswith("genai-prices 0.2.")
-    assert "4 requests wait for a price" in updated.err
+    assert "waiting for a price: 4;" in updated.err
     overrides = tmp_path / "prices.toml"
     overrides.write_text(OVERRIDES, encoding="utf-8")
     loaded = await program("price", "load", str(overrides))
-    assert loaded.out == "prices.toml: 3 overrides, in place of all that were before\n"
+    assert loaded.out == "prices.toml: 3 overrides in place of all before\n"
 
+    shown = await program("price", "unpriced")
+    assert "its price is known by now: the next reconcile takes it" in shown.out
     ticked = await quota_worker(dsn, "run", "reconcile", "--json")
     assert ticked.code == 0, ticked.err
     assert '"priced": 1' in ticked.out
@@ -121,7 +123,7 @@ async def test_from_unpriced_usage_to_its_price(
         "--at", "2026-11-01T08:00:00+08:00",
     )  # fmt: skip
     assert of.code == 0, of.err
-    assert of.out.splitlines()[0] == "acme/case-30, standard, from ever (prices.toml)"
+    assert of.out.splitlines()[0] == "acme/case-30, standard, always (prices.toml)"
     assert [line.split() for line in of.out.splitlines()[3:6]] == [
         ["input", "1", "×", "1.4", "=", "0.0000014"],  # noqa: RUF001
         ["cached", "input", "27,146", "×", "0.26", "=", "0.00705796"],  # noqa: RUF001

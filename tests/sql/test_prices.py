@@ -376,3 +376,23 @@ async def test_pricing_beside_settles_ends_with_the_latest_usage(
         == 0
     )
     await assert_sums(conn)
+
+
+async def test_the_migration_lists_what_was_unpriced_before(conn: Connection, calls: Calls) -> None:
+    await calls.tenant("t")
+    await calls.settle("t", "known", (1, 1, 5), model="m")
+    await calls.settle("t", "named", (1, 1, None), model="m")
+    await calls.settle("t", "nameless", (1, 1, None))
+    await conn.execute(
+        "DROP TABLE quota_prices, quota_price_rules, quota_price_names, quota_currency_rates, quota_unpriced;"
+        "ALTER TABLE quota_usage_inbox DROP COLUMN processing"
+    )
+    await conn.execute(Assets().read("sql/migrations/0006_prices.sql"))
+    listed = await conn.fetch("SELECT request_id, model, reason FROM quota_unpriced ORDER BY 1")
+    assert [tuple(each) for each in listed] == [
+        ("named", "m", "unknown_model"),
+        ("nameless", None, "no_model"),
+    ]
+    await put(conn, input=Decimal(1), output=Decimal(0))
+    assert await price_unpriced(conn) == 1
+    assert await row(conn, "named") == (1000, False, None)

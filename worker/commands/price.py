@@ -11,6 +11,7 @@ from worker.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sized
     from datetime import datetime
 
     from worker.postgres.prices import PostgresPrices
@@ -93,12 +94,12 @@ async def _load(args: argparse.Namespace, deps: Deps) -> int:
             overrides = read_prices(args.file)
             prices = await _prices(deps)
             await prices.put_file(args.file.name, overrides)
-            say(f"{args.file.name}: {len(overrides):,} overrides, in place of all that were before")
+            say(f"{args.file.name}: {_counted(overrides, 'override')} in place of all before")
         else:
             prices = await _prices(deps)
             rates = read_rates(args.file, (await prices.settings()).currency)
             await prices.put_rates(rates)
-            say(f"{args.file.name}: {len(rates):,} rates set")
+            say(f"{args.file.name}: {_counted(rates, 'rate')} set")
     except RefusedFileError as error:
         for fault in error.faults[:SHOWN_FAULTS]:
             tell(for_terminal(fault))
@@ -112,7 +113,11 @@ async def _load(args: argparse.Namespace, deps: Deps) -> int:
 async def _tell_waiting(prices: PostgresPrices) -> None:
     waiting = (await prices.settings()).waiting
     if waiting:
-        tell(f"{waiting:,} requests wait for a price: the next reconcile looks at them again")
+        tell(f"waiting for a price: {waiting:,}; the next reconcile looks at them again")
+
+
+def _counted(things: Sized, noun: str) -> str:
+    return f"{len(things):,} {noun}{'' if len(things) == 1 else 's'}"
 
 
 async def _list(args: argparse.Namespace, deps: Deps) -> int:

@@ -77,16 +77,16 @@ class PriceAnswer:
 
 @dataclass(frozen=True, slots=True)
 class UnpricedGroup:
-    """Requests of one model that wait for a price, for one reason."""
+    """Requests of one model that wait for a price; `reason` None: it is known by now."""
 
     model: str | None
-    reason: str
+    reason: str | None
     requests: int
     since: datetime
     in_tokens: int | None
     out_tokens: int | None
     first_admitted_at: datetime | None
-    currency: str | None  # whose rate is missing
+    currency: str | None
 
 
 class PostgresPrices:
@@ -156,7 +156,7 @@ class PostgresPrices:
         return PriceAnswer(**dict(row))
 
     async def unpriced(self) -> list[UnpricedGroup]:
-        """What waits for a price, by model and reason, most requests first."""
+        """What waits for a price, by model, most requests first, and why it still does."""
         with translated():
             rows = await self._connection.fetch(self._queries["list_unpriced"], MAX_GROUPS)
         return [UnpricedGroup(**dict(row)) for row in rows]
