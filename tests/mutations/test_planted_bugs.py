@@ -13,6 +13,7 @@ import pytest
 from mutations import (
     planted_alerts,
     planted_audit,
+    planted_diagnosis,
     planted_endings,
     planted_pools,
     planted_prices,
@@ -26,6 +27,7 @@ BUGS = [
     *planted_pools.BUGS,
     *planted_alerts.BUGS,
     *planted_audit.BUGS,
+    *planted_diagnosis.BUGS,
     *planted_prices.BUGS,
 ]
 QUICK = {
