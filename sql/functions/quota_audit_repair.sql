@@ -24,7 +24,6 @@ DECLARE
     v_run      uuid := gen_random_uuid();
     v_tenants  text[];
     v_rows     bigint;
-    v_off      boolean;
     v_drifts   jsonb;
     v_bookings quota_booking[];
 BEGIN
@@ -38,15 +37,16 @@ BEGIN
                 UNION ALL SELECT i.tenant_id, 0 FROM quota_audit_impossible(v_month, v_span) i
                 UNION ALL SELECT k.tenant_id, abs(k.found - k.expected) FROM quota_audit_closed(v_month, NULL) k) q
          GROUP BY q.tenant_id ORDER BY sum(q.off) DESC, q.tenant_id LIMIT p_limit);
-    v_off := EXISTS (SELECT FROM quota_audit_departments(v_month, v_span));
+    -- Before any lock, as it reads the month: every function changes requests and slots alike, so that how far a
+    -- department's month is off stays as it is measured here.
+    SELECT jsonb_agg(to_jsonb(d)) INTO v_drifts FROM quota_audit_departments(v_month, v_span) d;
     PERFORM quota_lock_tenants(v_tenants);
     v_now := quota_now(p_now);
 
     v_rows := quota_audit_mend_requests(v_month, v_tenants, v_run, v_now);
     v_bookings := quota_audit_mend_days(v_month, v_tenants, v_run, v_now);
     PERFORM quota_audit_mend_closed(v_month, v_tenants, v_run, v_now);
-    -- Every function changes requests and slots alike, so that how far a month is off stays as it is measured here.
-    IF v_off OR v_rows > 0 THEN
+    IF v_rows > 0 THEN      -- but for what was changed here
         SELECT jsonb_agg(to_jsonb(d)) INTO v_drifts FROM quota_audit_departments(v_month, v_span) d;
     END IF;
     PERFORM quota_audit_mend_departments(v_month, v_drifts, v_bookings, v_run, v_now);
