@@ -29,7 +29,7 @@ BEGIN
     RETURN QUERY
     SELECT 'drift', 'impossible', i.tenant_id, i.department_id, i.environment, i.period, 'request', NULL::numeric,
            NULL::numeric, i.request_id, i.cause
-      FROM quota_audit_impossible(v_month, v_span) i;
+      FROM quota_audit_impossible(v_month, v_span, v_month = quota_month(quota_day(v_now))) i;
     RETURN QUERY
     SELECT 'drift', 'department', NULL::text, d.department_id, d.environment, v_month, d.dimension, d.expected, d.found,
            d.request_id, d.cause

@@ -34,7 +34,7 @@ BEGIN
     v_tenants := ARRAY(
         SELECT q.tenant_id
           FROM (SELECT c.tenant_id, abs(c.found - c.expected) AS off FROM quota_audit_counters(v_month, NULL, v_span) c
-                UNION ALL SELECT i.tenant_id, 0 FROM quota_audit_impossible(v_month, v_span) i
+                UNION ALL SELECT i.tenant_id, 0 FROM quota_audit_impossible(v_month, v_span, v_month = quota_month(quota_day(v_now))) i
                 UNION ALL SELECT k.tenant_id, abs(k.found - k.expected) FROM quota_audit_closed(v_month, NULL) k) q
          GROUP BY q.tenant_id ORDER BY sum(q.off) DESC, q.tenant_id LIMIT p_limit);
     -- Before any lock, as it reads the month: every function changes requests and slots alike, so that how far a
@@ -61,15 +61,17 @@ AS $$
 DECLARE
     v_rows bigint;
     v_span tstzrange := quota_audit_span(p_month);
+    v_open boolean := p_month = quota_month(quota_day(p_now));
 BEGIN
     IF p_tenants = '{}' THEN
         RETURN 0;
     END IF;
     WITH wrong AS MATERIALIZED (
-        SELECT i.tenant_id, i.request_id, i.cause FROM quota_audit_impossible(p_month, v_span) i WHERE i.tenant_id = ANY (p_tenants)
+        SELECT i.tenant_id, i.request_id, i.period, i.cause
+          FROM quota_audit_impossible(p_month, v_span, v_open) i WHERE i.tenant_id = ANY (p_tenants)
     ), judged AS (
         -- open: nothing says how it ended. Else its charge is the latest usage, or the estimate.
-        SELECT r.tenant_id, r.request_id, w.cause,
+        SELECT r.tenant_id, r.request_id, w.period, w.cause,
                CASE WHEN num_nulls(r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) > 0
                          AND (r.state = 'open' OR r.state NOT IN ('settled', 'released', 'expired')) THEN 'open'
                     WHEN r.state IN ('settled', 'released', 'expired') THEN r.state
@@ -80,6 +82,7 @@ BEGIN
     ), mended AS (
         UPDATE quota_reservations r SET
             state                = j.state,
+            period               = CASE WHEN v_open THEN quota_day(r.admitted_at) ELSE r.period END,
             estimated_in_tokens  = j.est_i,
             estimated_out_tokens = j.est_o,
             estimated_cost_nanos = j.est_n,
@@ -93,7 +96,8 @@ BEGIN
                                         THEN 'estimate' ELSE r.stale_policy END
         FROM judged j
         WHERE r.tenant_id = j.tenant_id AND r.request_id = j.request_id
-        RETURNING r.tenant_id, r.request_id, r.department_id, r.environment, r.period, j.cause || format('; now it is %s', j.state) AS cause
+        RETURNING r.tenant_id, r.request_id, r.department_id, r.environment, j.period,
+                  j.cause || format('; now it is %s', j.state) AS cause
     ), logged AS (
         INSERT INTO quota_repairs (run, repaired_at, month, kind, tenant_id, department_id, environment, period, dimension,
                                    request_id, cause)

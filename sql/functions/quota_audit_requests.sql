@@ -1,6 +1,7 @@
--- What is wrong with a request's row, in words, or NULL. The table has no CHECKs: the audit looks instead.
+-- What is wrong with a request's row, in words, or NULL. The table has no CHECKs: the audit looks instead. p_zoned:
+-- whether the row was made under today's zone, and so has to lie on its day of it.
 -- STABLE, as format() is: so that the planner can inline it.
-CREATE OR REPLACE FUNCTION quota_audit_fault(r quota_reservations) RETURNS text
+CREATE OR REPLACE FUNCTION quota_audit_fault(r quota_reservations, p_zoned boolean) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE
@@ -16,20 +17,23 @@ AS $$
             THEN 'it expired by a policy that is none'
         WHEN least(r.estimated_in_tokens, r.estimated_out_tokens, r.estimated_cost_nanos,
                    r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) < 0 THEN 'an amount is below zero'
+        WHEN p_zoned AND r.period <> quota_day(r.admitted_at)
+            THEN format('it lies on the wrong day: it was admitted on %s', quota_day(r.admitted_at))
     END
 $$;
 
 -- The month's requests in a state that no function leaves behind. Internal to quota_audit and quota_audit_repair.
-CREATE OR REPLACE FUNCTION quota_audit_impossible(p_month date, p_span tstzrange)
+-- p_zoned: see quota_audit_fault. The zone can't be changed while the open month has charges.
+CREATE OR REPLACE FUNCTION quota_audit_impossible(p_month date, p_span tstzrange, p_zoned boolean)
 RETURNS TABLE (tenant_id text, department_id text, environment text, period date, request_id text, cause text)
 LANGUAGE sql STABLE
 AS $$
     SELECT r.tenant_id, r.department_id, r.environment, r.period, r.request_id,
-           'the request''s row is impossible: ' || quota_audit_fault(r)
+           'the request''s row is impossible: ' || quota_audit_fault(r, p_zoned)
       FROM quota_reservations r
      WHERE r.period >= p_month AND r.period < (p_month + interval '1 month')::date
        AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
-       AND quota_audit_fault(r) IS NOT NULL
+       AND quota_audit_fault(r, p_zoned) IS NOT NULL
 $$;
 
 -- What is no drift, and for somebody to look at: a row per tenant (and model), found being how many.
