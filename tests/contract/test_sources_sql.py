@@ -187,6 +187,7 @@ FAULTY = {
     "grant": ("FROM spend", "FROM pg_authid, spend", "login_refused"),
     "refused": ("", "", "unreachable"),
     "no database": ("", "", "unreachable"),
+    "no port": ("", "", "query_failed"),
 }
 
 
@@ -207,6 +208,7 @@ async def test_a_faulty_source_is_named_and_the_next_one_is_asked(
         broken = broken.replace(old, new, 1) if old else broken
         world.environ["BROKEN"] = {
             "refused": f"postgresql://u:{SECRET}@127.0.0.1:1/none",
+            "no port": f"postgresql://u:{SECRET}@127.0.0.1:99999999999/none",
             "no database": address.replace(parts.path, "/no_such"),
             "grant": address.replace(
                 parts.netloc, f"poor_reader@{parts.netloc.rpartition('@')[2]}"

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from worker.errors import LockTimeoutError, SerializationError
-from worker.usage import SourceFailure
+from worker.errors import LockTimeoutError, QuotaWorkerError, SerializationError
+from worker.usage import SourceAnswer, SourceCause, SourceFailure, SourceTrouble
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from worker.jobs.context import Asking, JobContext
     from worker.ports import UsageSource
-    from worker.usage import OverdueRequest, SourceAnswer, SourceTrouble, ToldUsage
+    from worker.usage import OverdueRequest, ToldUsage
 
 # A tick's other work needs this much of its time.
 MARGIN_SECONDS: Final = 30.0
@@ -119,7 +119,7 @@ class _Run:
         for source in tuple(self._live):
             if not waiting or self.seconds_left() == 0.0:
                 break
-            answer = await source.ask(list(waiting.values()), self.seconds_left)
+            answer = await self._answer(source, list(waiting.values()))
             self._tally.add(source.name, answer)
             if answer.is_down:
                 self._live.remove(source)
@@ -136,6 +136,19 @@ class _Run:
         if asked:
             await self._ledger.note_asked(list(asked.values()), self._ctx.now)
         return bool(asked) or len(waiting) < len(batch)
+
+    async def _answer(
+        self, source: UsageSource, requests: Sequence[OverdueRequest]
+    ) -> SourceAnswer:
+        """What the source answers; a fault of its adapter's own must not keep holds open."""
+        try:
+            return await source.ask(requests, self.seconds_left)
+        except QuotaWorkerError:
+            raise
+        except Exception as error:  # noqa: BLE001  the loop's edge: no source stops the tick
+            detail = f"a fault of quota-worker's own: {type(error).__name__}"
+            trouble = SourceTrouble(SourceCause.UNKNOWN_ANSWER, detail, "report it")
+            return SourceAnswer(troubles=(trouble,), is_down=True)
 
     async def _settle(self, source: str, usages: Sequence[ToldUsage]) -> dict[tuple[str, str], str]:
         """Settle what was told; each request's outcome, but for those that stay locked.

@@ -177,7 +177,9 @@ class HttpSource(BaseSource):
             raise SourceFailedError(
                 SourceCause.REJECTED, "no request can be made for this address", "copy `url` again"
             ) from None
-        except httpx.HTTPError:
+        except (httpx.HTTPError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise  # of the whole request
             raise SourceFailedError(
                 SourceCause.UNREACHABLE, BROKEN_OFF, "look in the service's log"
             ) from None

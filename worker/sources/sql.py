@@ -40,7 +40,7 @@ _LOGIN: Final = "check user and password in `dsn`, and that pg_hba.conf lets thi
 _BY_STATE: Final = {
     "57014": (SourceCause.TIMEOUT, "see its plan: is there an index for the ids?"),
     "25006": (SourceCause.QUERY_FAILED, "it writes, and may only read: select what it returns"),
-    "42501": (SourceCause.LOGIN_REFUSED, "GRANT SELECT on what it reads to the user of `dsn`"),
+    "42501": (SourceCause.LOGIN_REFUSED, "let the user of `dsn` read it: GRANT SELECT"),
     "3D000": (SourceCause.UNREACHABLE, _ADDRESS),
     "28": (SourceCause.LOGIN_REFUSED, _LOGIN),
     "08": (SourceCause.UNREACHABLE, _ADDRESS),
@@ -106,7 +106,14 @@ class SqlSource(BaseSource):
         except SourceFailedError:
             await self.close()
             raise
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        except (
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,  # its word for a connection that broke in mid-call
+            OSError,
+            ValueError,
+            OverflowError,  # a port that is none
+        ) as error:
             failed = self._explained(error, seconds)
             await self.close()
             raise failed from None
