@@ -58,6 +58,17 @@ def test_a_comma_in_a_file_of_semicolons_is_not_guessed(tmp_path: Path) -> None:
         assert one.cost == cost
 
 
+def test_a_point_beside_decimal_commas_is_not_guessed(tmp_path: Path) -> None:
+    content = "Day;Model;Cost\n2026-10-01;m;1.5\n"
+    with pytest.raises(UsageError, match="line 2: '1.5' is no number: with a decimal point say"):
+        tally(tmp_path, content, columns=HAND, decimal=",")
+
+
+def test_large_and_tiny_amounts_add_up_exactly(tmp_path: Path) -> None:
+    rows = ["2026-10-01,m,123456789012.123456789", "2026-10-01,m,0.0000000010000000001"]
+    assert costs(tmp_path, *rows) == {FIRST: 123_456_789_012_123_456_790}
+
+
 def test_a_million_tiny_amounts_are_exact(tmp_path: Path) -> None:
     """Provider's amounts have more decimals than nanos: they are added before they are rounded."""
     rows = ["2026-10-01,m,0.0000000004"] * 5
@@ -77,6 +88,8 @@ def test_a_million_tiny_amounts_are_exact(tmp_path: Path) -> None:
         ("1790899199", "UTC", "UTC", FIRST),
         ("1790899199000", "UTC", "Asia/Shanghai", SECOND),
         ("20261002", "UTC", "UTC", SECOND),
+        ("2026-10-01 22:00:00-05:00", "UTC", "UTC", SECOND),
+        ("2026-09-30T20:00:00Z", "UTC", "Asia/Shanghai", FIRST),  # of the month there alone
         ("2026/10/02", "UTC", "UTC", SECOND),
     ],
 )
