@@ -18,6 +18,7 @@ DECLARE
     v_cached  bigint;
     -- what the usage costs: as it came, else by the price table; NULL where that doesn't know
     v_cost    bigint := p_cost_nanos;
+    v_guess   boolean;
 BEGIN
     SELECT * INTO r FROM quota_reservations q WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id;
     IF NOT FOUND THEN
@@ -91,11 +92,13 @@ BEGIN
     IF outcome = 'replayed' AND p_usage_id IS NULL AND NOT r.usage_missing AND NOT (r.unpriced AND v_cost IS NOT NULL) THEN
         RETURN;
     END IF;
+    -- Not so where the same tokens were charged by a cost or a price before.
+    v_guess := v_figures AND v_cost IS NULL AND (r.unpriced OR r.usage_in_tokens IS NULL OR NOT v_same);
     booking := quota_reservation_post(r, CASE WHEN r.state = 'open' THEN 'settled' ELSE r.state END,
                                       in_tokens, out_tokens, cost_nanos, true, p_now);
     UPDATE quota_reservations q SET
         usage_missing    = NOT v_figures,
-        unpriced         = v_figures AND v_cost IS NULL AND (r.unpriced OR NOT coalesce(v_same, false)),
+        unpriced         = v_guess,
         late             = r.late OR r.state IN ('released', 'expired'),
         over             = v_figures AND NOT r.unreserved
                            AND (p_in_tokens > r.estimated_in_tokens OR p_out_tokens > r.estimated_out_tokens
@@ -107,7 +110,7 @@ BEGIN
         usage_out_tokens = p_out_tokens,
         usage_cost_nanos = p_cost_nanos
     WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id;
-    IF v_figures AND v_cost IS NULL AND (r.unpriced OR NOT coalesce(v_same, false)) THEN
+    IF v_guess THEN
         PERFORM quota_unpriced_note(p_tenant, p_request_id, v_model, p_in_tokens, r.admitted_at, p_now);
     ELSIF r.unpriced THEN
         DELETE FROM quota_unpriced w WHERE w.tenant_id = p_tenant AND w.request_id = p_request_id;

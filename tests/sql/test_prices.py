@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -17,89 +16,14 @@ from worker.postgres.queries import load_queries
 from worker.prices.package import installed_prices
 
 from sql.calls import NOON, Calls, at
+from sql.priced import assert_sums, price_unpriced, pricing, put, rate, row
 
 if TYPE_CHECKING:
     from conftest import Connect
 
     Connection = asyncpg.Connection[asyncpg.Record]
-    Price = Callable[..., Awaitable[int | None]]
 
-COLUMNS = {
-    "origin": "file",
-    "model": "m",
-    "currency": "USD",
-    "input": Decimal("1.4"),
-    "cached_input": Decimal("0.26"),
-    "output": Decimal("4.4"),
-}
 CASE_30 = (27_147, 27_146, 351, 8_603_760)
-
-
-async def put(conn: Connection, **columns: Any) -> None:
-    row = COLUMNS | columns
-    places = ", ".join(f"${n}" for n in range(1, len(row) + 1))
-    await conn.execute(
-        f"INSERT INTO quota_prices ({', '.join(row)}) VALUES ({places})", *row.values()
-    )
-
-
-async def rate(conn: Connection, currency: str, day: date, value: str) -> None:
-    await conn.execute(
-        "INSERT INTO quota_currency_rates (currency, valid_from, rate) VALUES ($1, $2, $3)",
-        currency,
-        day,
-        Decimal(value),
-    )
-
-
-def pricing(conn: Connection) -> Price:
-    """What quota_price answers: at noon unless told."""
-
-    async def ask(
-        model: str | None, tokens: int, cached: int | None, out: int, now: datetime = NOON
-    ) -> int | None:
-        return await conn.fetchval(
-            "SELECT quota_price($1, $2, $3, $4, $5)", model, tokens, cached, out, now
-        )
-
-    return ask
-
-
-async def row(conn: Connection, request: str) -> tuple[Any, ...]:
-    """Charged cost, unpriced, and why it waits."""
-    found = await conn.fetchrow(
-        "SELECT r.charged_cost_nanos, r.unpriced, u.reason FROM quota_reservations r"
-        " LEFT JOIN quota_unpriced u USING (tenant_id, request_id) WHERE request_id = $1",
-        request,
-    )
-    assert found is not None
-    return tuple(found)
-
-
-async def price_unpriced(conn: Connection, now: datetime | None = NOON) -> int:
-    priced: int = await conn.fetchval("SELECT quota_price_unpriced(1000, $1)", now)
-    return priced
-
-
-async def assert_sums(conn: Connection) -> None:
-    """Days and departments hold what their requests were charged."""
-    wrong = await conn.fetch(
-        "SELECT tenant_id, period FROM (SELECT tenant_id, period, sum(cost_cents::numeric * 10000000 + cost_subcent_nanos) AS c"
-        " FROM quota_usage GROUP BY 1, 2) u FULL JOIN (SELECT tenant_id, period,"
-        " sum(coalesce(charged_cost_nanos, estimated_cost_nanos)) AS c FROM quota_reservations GROUP BY 1, 2) r"
-        " USING (tenant_id, period) WHERE u.c IS DISTINCT FROM r.c"
-    )
-    assert wrong == []
-    used = await conn.fetchval("SELECT sum(cost_used_nanos) FROM quota_department_slots")
-    charged = await conn.fetchval(
-        "SELECT sum(coalesce(charged_cost_nanos, estimated_cost_nanos)) FROM quota_reservations WHERE department_id IS NOT NULL"
-    )
-    assert used == charged
-    listed = "SELECT tenant_id, request_id FROM quota_unpriced ORDER BY 1, 2"
-    marked = (
-        "SELECT tenant_id, request_id FROM quota_reservations WHERE unpriced ORDER BY tenant_id, 2"
-    )
-    assert await conn.fetch(listed) == await conn.fetch(marked)
 
 
 async def test_cached_input_tiers_batch_and_the_price_in_force(conn: Connection) -> None:
@@ -254,6 +178,11 @@ async def test_usage_without_a_cost_is_priced_once_and_a_cost_that_comes_later_w
     await calls.reserve("t", "stale", (150, 50, 9), model="later", now=NOON - timedelta(hours=1))
     await calls.expire(now=NOON)
     assert await settle("stale", (150, 50, None)) == ("corrected", 200_000)
+    # a charge by estimate is a guess, too, though it is of the very tokens
+    await calls.reserve("t", "gone", (7, 7, 70), model="nobody", now=NOON - timedelta(hours=1))
+    await calls.expire(now=NOON)
+    assert await settle("gone", (7, 7, None)) == ("corrected", 70)
+    assert await row(conn, "gone") == (70, True, "unknown_model")
     await assert_sums(conn)
 
 
