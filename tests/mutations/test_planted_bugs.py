@@ -18,6 +18,7 @@ from mutations import (
     planted_pools,
     planted_prices,
     planted_requests,
+    planted_sources,
 )
 from mutations.planting import Planted, is_red, mutated
 
@@ -29,6 +30,7 @@ BUGS = [
     *planted_audit.BUGS,
     *planted_diagnosis.BUGS,
     *planted_prices.BUGS,
+    *planted_sources.BUGS,
 ]
 QUICK = {
     "charge before lock: the first requests race",
