@@ -19,7 +19,7 @@ from worker.prices.package import installed_prices, meant
 async def test_equal_to_exact_fractions_for_any_figures(conn: asyncpg.Connection) -> None:
     chance = random.Random(30)  # noqa: S311  a test's figures
     cases = []
-    for _ in range(2000):
+    for _ in range(1000):
         tokens = chance.choice([0, 1, chance.randrange(10**4), chance.randrange(10**7)])
         cases.append(
             (
@@ -61,10 +61,10 @@ async def test_equal_to_the_packages_own_answers(conn: asyncpg.Connection) -> No
     # which model a name means: each spelt name, with prefixes, dates and odd ones
     spelt = [name.name for name in package.names]
     names = [
-        *chance.sample(spelt, 300),
-        *(f"{p.id}/{m.id}" for p in providers for m in chance.sample(p.models, min(6, len(p.models)))),
-        *(f"{name}-20251211" for name in chance.sample(spelt, 100)),
-        *(f"{name}-2026-01-02" for name in chance.sample(spelt, 100)),
+        *chance.sample(spelt, 150),
+        *(f"{p.id}/{m.id}" for p in providers for m in chance.sample(p.models, min(4, len(p.models)))),
+        *(f"{name}-20251211" for name in chance.sample(spelt, 40)),
+        *(f"{name}-2026-01-02" for name in chance.sample(spelt, 40)),
         "", "/", "x/", "/x", "litellm/gpt-4o", "GPT-4O", "gpt-5.2-20251211", "bedrock/x",
     ]  # fmt: skip
     answers = await conn.fetch(
@@ -104,7 +104,7 @@ async def test_equal_to_the_packages_own_answers(conn: asyncpg.Connection) -> No
         " $4::bigint[], $5::timestamptz[]) WITH ORDINALITY AS u (m, i, c, o, t, n) ORDER BY n",
         *map(list, zip(*asked, strict=True)),
     )
-    assert len(asked) > 400
+    assert len(asked) > 250
     assert dict(zip(asked, (each["nanos"] for each in got), strict=True)) == dict(
         zip(asked, expected, strict=True)
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 KNOWN = {"a": (3000, 500, 7000), "a:batch": (1500, 1500, 3500), "b": (11, 11, 13)}
 LATER = {"c": (900, 90, 1100)}
 MODELS = (*KNOWN, *LATER, "never", None)
-STEPS = 400
+STEPS = 250
 
 
 @dataclass
@@ -90,7 +90,7 @@ async def test_the_charge_is_the_latest_usage_at_its_price(conn: asyncpg.Connect
     rows = await conn.fetch("SELECT * FROM quota_reservations")
     assert len(rows) == len(requests)
     used = [row for row in rows if requests[row["request_id"]].tokens is not None]
-    assert len(used) > len(requests) / 2
+    assert len(used) > len(requests) / 3
     for row in used:
         request = requests[row["request_id"]]
         assert (row["charged_in_tokens"], row["charged_out_tokens"]) == request.tokens

@@ -11,6 +11,7 @@ import pytest
 
 from worker.errors import UsageError
 from worker.prices.files import read_prices, read_rates
+from worker.prices.package import installed_prices
 from worker.prices.shape import Price, Rate, RefusedFileError
 
 HEADER = "model,provider,processing,valid_from,input_above,currency,input,cached_input,output\n"
@@ -160,16 +161,6 @@ found = installed_prices()
 assert len(found.prices) > 1000 and len(found.rules) > 1000 and len(found.names) > 500
 assert threading.active_count() == 1, threading.enumerate()
 """
-WITHOUT = """
-import sys
-sys.modules["genai_prices"] = None
-from worker.errors import UsageError
-from worker.prices.package import installed_prices
-try:
-    installed_prices()
-except UsageError as error:
-    print(error)
-"""
 
 
 def test_the_package_asks_no_network_and_starts_no_thread() -> None:
@@ -177,7 +168,9 @@ def test_the_package_asks_no_network_and_starts_no_thread() -> None:
         [sys.executable, "-c", PROBE], check=False, capture_output=True, text=True
     )
     assert (probe.returncode, probe.stderr) == (0, "")
-    without = subprocess.run(
-        [sys.executable, "-c", WITHOUT], check=False, capture_output=True, text=True
-    )
-    assert 'pip install "quota-worker[prices]"' in without.stdout
+
+
+def test_without_the_package_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    with pytest.raises(UsageError, match=r'pip install "quota-worker\[prices\]"'):
+        installed_prices()
