@@ -33,7 +33,11 @@ WORDS: Final = {
     "usage_missing": "no usage",
     "inbox": "inbox",
     "source": "usage source",
+    "folded": "folded in",
 }
+MONTHLY: Final = frozenset(
+    {"department", "closed", "overdue", "unpriced", "usage_missing", "inbox", "source"}
+)
 REPAIRED: Final = "mended by quota-worker audit --month {month:%Y-%m} --repair"
 CURES: Final = {
     "direct_write": f"folded in by the next reconcile where it is meant, else {REPAIRED}",
@@ -44,6 +48,8 @@ CURES: Final = {
     "to quota_usage_inbox",
     "inbox": "look at the rows of quota_usage_inbox whose outcome is invalid or conflict, and "
     "append them again with right figures and a new usage_id",
+    "folded": "if it was not meant, subtract it by the same UPDATE of quota_usage: the next "
+    "reconcile folds that in, too",
     "source": "look at quota_source_faults, and at the source's mapping in the configuration",
 }
 
@@ -123,7 +129,7 @@ def _place(row: AuditRow) -> tuple[object, ...]:
 def _cells(row: AuditRow, currency: str) -> tuple[str, ...]:
     name = row.department_id if row.tenant_id is None else row.tenant_id
     pool = f" ({visible(row.environment)})" if row.environment not in {None, "production"} else ""
-    monthly = row.kind in {"department", "closed"} or row.severity == "remark"
+    daily = row.kind not in MONTHLY
     if row.mended is not None:
         last = _amount(row.mended, row, currency)
     elif row.found is not None and row.expected is not None:
@@ -132,7 +138,7 @@ def _cells(row: AuditRow, currency: str) -> tuple[str, ...]:
         last = NONE
     return (
         f"{'▪ ' if row.tenant_id is None else ''}{clipped(visible(name or NONE))}{pool}",
-        f"{row.period:%Y-%m}" if monthly else f"{row.period:%Y-%m-%d}",
+        f"{row.period:%Y-%m-%d}" if daily else f"{row.period:%Y-%m}",
         WORDS.get(row.kind, row.kind),
         _dimension(row),
         _amount(row.expected, row, currency),

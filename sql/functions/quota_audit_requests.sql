@@ -36,7 +36,7 @@ AS $$
        AND quota_audit_fault(r, p_zoned) IS NOT NULL
 $$;
 
--- What is no drift, and for somebody to look at: a row per tenant (and model), found being how many.
+-- What is no drift, and for somebody to look at: a row per tenant (and model; of folded: and day), found being how many.
 CREATE OR REPLACE FUNCTION quota_audit_remarks(p_month date, p_now timestamptz, p_span tstzrange)
 RETURNS TABLE (
     kind text, tenant_id text, department_id text, environment text, period date, found numeric, request_id text, cause text
@@ -76,6 +76,18 @@ AS $$
       FROM quota_usage_inbox i, months m
      WHERE i.outcome IN ('invalid', 'conflict') AND i.received_at >= m.from_at AND i.received_at < m.until_at
      GROUP BY i.tenant_id, i.outcome
+    UNION ALL
+    SELECT 'folded', f.tenant_id, f.department_id, f.environment, f.period, 1, f.request_id,
+           format('the day''s legacy charges equal the charge of request %s: posted twice and folded in, unless it was meant',
+                  f.request_id)
+      FROM (SELECT DISTINCT ON (u.tenant_id, u.period) u.tenant_id, u.period, r.department_id, r.environment, r.request_id
+              FROM quota_usage u JOIN quota_reservations r ON r.tenant_id = u.tenant_id AND r.period = u.period, months m
+             WHERE u.period >= p_month AND u.period < m.next_month
+               AND (u.legacy_input_tokens, u.legacy_output_tokens, u.legacy_cost_nanos) <> (0, 0, 0)
+               AND r.charged_in_tokens = u.legacy_input_tokens AND r.charged_out_tokens = u.legacy_output_tokens
+               AND r.charged_cost_nanos = u.legacy_cost_nanos
+               AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
+             ORDER BY u.tenant_id, u.period, r.admitted_at DESC, r.request_id) f
     UNION ALL
     SELECT 'source', s.tenant_id, NULL, NULL, p_month, count(*), max(s.request_id),
            format('an answer of the usage source %s was set aside: %s', s.source, s.reason)

@@ -113,6 +113,18 @@ async def test_a_charge_posted_twice_or_dropped(busy: Calls) -> None:
             assert await busy.figures() == RIGHT
 
 
+async def test_a_double_post_that_was_folded_in_is_a_remark(busy: Calls) -> None:
+    await plant(busy, TWICE.format(1))
+    await busy.conn.fetchval("SELECT quota_book_legacy(1000, $1)", NOON)
+    assert await audit(busy) == []
+    (row,) = await audit(busy, severity="remark")
+    assert (row["kind"], row["period"], row["request_id"]) == ("folded", TODAY, "done")
+    await plant(busy, TWICE.format(-1))
+    await busy.conn.fetchval("SELECT quota_book_legacy(1000, $1)", NOON)
+    assert await audit(busy, severity="remark") == await audit(busy) == []
+    assert await busy.figures() == RIGHT
+
+
 async def test_a_charge_on_the_wrong_day(busy: Calls) -> None:
     await plant(busy, "input_tokens = input_tokens - 5, output_tokens = output_tokens - 1")
     await plant(

@@ -251,6 +251,7 @@ async def test_only_so_many_tenants_are_mended_at_once_the_worst_first(calls: Ca
     await calls.conn.execute(
         "UPDATE quota_usage SET held_input_tokens = CASE tenant_id WHEN 'b' THEN 99 ELSE 11 END"
     )
+    await calls.conn.execute("SET ROLE quota_worker")  # whose rights are enough
     assert [m["tenant_id"] for m in await repair(calls, limit=1)] == ["b"]
     assert [r["tenant_id"] for r in await audit(calls)] == ["a", "c"]
     await assert_mended(calls)
