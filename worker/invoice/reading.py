@@ -248,7 +248,6 @@ class _Reader:
                 self._leave_out(chosen, one.rows)
                 continue
             kept = sums.setdefault((chosen, model, currency), _Sum())
-            kept.rows += one.rows
             kept.in_tokens += one.in_tokens
             kept.cached += one.cached
             kept.out_tokens += one.out_tokens
