@@ -17,6 +17,7 @@ from mutations import (
     planted_endings,
     planted_pools,
     planted_prices,
+    planted_races,
     planted_requests,
     planted_sources,
 )
@@ -30,6 +31,7 @@ BUGS = [
     *planted_audit.BUGS,
     *planted_diagnosis.BUGS,
     *planted_prices.BUGS,
+    *planted_races.BUGS,
     *planted_sources.BUGS,
 ]
 QUICK = {

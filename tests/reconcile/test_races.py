@@ -42,16 +42,17 @@ CLOSINGS = [(), (NOVEMBER, DECEMBER)] if LONG else [(NOVEMBER,)]
 
 @pytest.mark.parametrize("closes_amid", CLOSINGS)
 async def test_the_last_usage_is_the_charge_whatever_happens_on_the_way(
-    dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch, *, closes_amid: tuple[date, ...]
+    dsn: str, conn: Connection, *, closes_amid: tuple[date, ...]
 ) -> None:
     seed = the_seed()
     print(f"QUOTA_WORKER_SEED={seed} QUOTA_WORKER_RACES={PAIRS}")  # noqa: T201
-    monkeypatch.setattr(reconcile, "RETRY_WAIT_SECONDS", 0.01)
     plan = make_plan(seed, PAIRS)
     world = World(dsn, plan, closes_amid=closes_amid)
     await world.set_up(conn)
     await faults.set_up(conn, seed)
-    await world.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reconcile, "RETRY_WAIT_SECONDS", 0.01)
+        await world.run()
     truth = world.truth
     truth.check_answers()
     arrived = (
