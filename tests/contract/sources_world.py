@@ -38,7 +38,7 @@ SQL = """
 [sources.log]
 kind = "sql"
 dsn = { env = "LOG_DSN" }
-time_limit_seconds = 2
+time_limit_seconds = 10
 query = '''
 SELECT request_id, tenant, usage, tin, tout, cached, cost, currency, model
   FROM spend WHERE request_id = ANY($1::text[])'''
@@ -57,7 +57,7 @@ HTTP = """
 [sources.api]
 kind = "http"
 url = "http://127.0.0.1:PORT/v1/{tenant_id}/usage/{request_id}"
-time_limit_seconds = 1
+time_limit_seconds = 10
 requests_per_second = 100
 [sources.api.headers]
 Authorization = { env = "API_TOKEN" }

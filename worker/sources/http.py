@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import ssl
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
@@ -160,6 +161,8 @@ class HttpSource(BaseSource):
             async with self._opened().stream("GET", self._address(request)) as response:
                 self._judge(response.status_code)
                 if response.status_code != OK:
+                    with suppress(SourceFailedError):  # read, so that the connection serves again
+                        await self._body(response)
                     return None
                 return self._parsed(await self._body(response), response.headers)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -12,9 +13,9 @@ if TYPE_CHECKING:
     from worker.sources.base import BaseSource
     from worker.sources.http import Slot
 
-
 # What is shorter isn't taken for a secret: "Bearer" is none.
 SECRET_LETTERS: Final = 7
+_ADDRESS_PARTS: Final = re.compile(r"[/?&=@:]+")
 
 
 class SourceNeeds(NamedTuple):
@@ -37,6 +38,8 @@ def make_source(settings: SourceSettings, needs: SourceNeeds) -> BaseSource:
         secrets = [
             part for header in values["headers"].values() for part in (header, *header.split())
         ]
+        # of an address that may hold a token, which servers repeat in their error pages
+        secrets += [part for part in _ADDRESS_PARTS.split(values["url"]) if "{" not in part]
         secrets = [part for part in secrets if len(part) >= SECRET_LETTERS]
         return HttpSource(settings, Reader(settings.name, values["currency"], secrets), needs.slot)
     from worker.sources.sql import SqlSource
