@@ -299,3 +299,18 @@ async def test_nothing_to_tell_writes_nothing(conn: Connection) -> None:
     assert await diagnose(conn) == (0, 0)
     assert await conn.fetchval("SELECT count(*) FROM quota_outbox") == 0
     assert await conn.fetchval("SELECT count(*) FROM quota_missing_told") == 0
+
+
+async def test_the_worker_may_and_others_may_not(conn: Connection) -> None:
+    await put(conn, 20, 20)
+    estimates = "SELECT count(*) FROM quota_estimates($1, $2, NULL, 'key', 20, 20)"
+    for role in ("quota_gateway", "quota_reader"):
+        await conn.execute(f"SET ROLE {role}")
+        for sql, values in ((estimates, (NOON - DAY, NOON)), ("SELECT quota_diagnose()", ())):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await conn.fetch(sql, *values)
+        await conn.execute("RESET ROLE")
+    await conn.execute("SET ROLE quota_worker")
+    assert await conn.fetchval(estimates, NOON - DAY, NOON) == 1
+    assert await diagnose(conn) == (1, 1)
+    assert len(await told(conn)) == 1
