@@ -21,6 +21,10 @@ from contract.sources_world import (
     usage,
 )
 from worker.clock import monotonic_seconds
+from worker.errors import LockTimeoutError
+from worker.sources.http import HttpSource
+from worker.sources.reading import Reader
+from worker.usage import OverdueRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -184,6 +188,26 @@ async def test_no_word_of_a_secret_address_or_certificate_shows(
     assert "SSL_CERT_FILE" in second.cure
     await plain.stop()
     await encrypted.stop()
+
+
+async def test_what_was_told_before_a_lock_held_the_next_slot_up_is_kept(
+    world: World, api: UsageServer
+) -> None:
+    api.answers = {"*": "known"}
+    granted = iter((0.0, 0.0))
+
+    async def slot(_source: str, _per_second: int, _wait_seconds: float) -> float:
+        for wait in granted:
+            return wait
+        raise LockTimeoutError
+
+    async with world.deps(api.text()) as deps:
+        (settings,) = deps.delivery().asking.sources
+        source = HttpSource(settings, Reader("api", None, ()), slot)
+        requests = [OverdueRequest("a", f"r{place}", NOW) for place in range(9)]
+        answer = await source.ask(requests, lambda: 60.0)
+        await source.close()
+    assert (len(answer.usages), len(answer.asked), answer.is_down) == (2, 2, False)
 
 
 async def test_the_rate_holds_over_workers_and_the_tick_stays_in_its_time(

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
+from worker.errors import LockTimeoutError, SerializationError
 from worker.json_paths import NotThereError, shown_path, value_at
 from worker.notifiers.connection import BROKEN_OFF, why_not_connected
 from worker.sources.base import LEAST_SECONDS, BaseSource, Gathered, SourceFailedError
@@ -63,7 +64,7 @@ class HttpSource(BaseSource):
     async def ask(
         self, requests: Sequence[OverdueRequest], seconds_left: Callable[[], float]
     ) -> SourceAnswer:
-        """A GET for each, several at once; raises what the ledger's database raises."""
+        """A GET for each, several at once; raises where the ledger's database is lost."""
         gathered = Gathered()
         waiting = iter(requests)
         try:
@@ -114,7 +115,10 @@ class HttpSource(BaseSource):
         if most_seconds <= 0 or self._slot is None:
             return None if most_seconds <= 0 else 0.0
         rate = self.settings.values["requests_per_second"]
-        return await self._slot(self.name, rate, most_seconds)
+        try:
+            return await self._slot(self.name, rate, most_seconds)
+        except (LockTimeoutError, SerializationError):
+            return None  # what was told so far is not lost for it
 
     async def _one(self, request: OverdueRequest, seconds: float, gathered: Gathered) -> None:
         try:
