@@ -55,7 +55,7 @@ def checked(
 ) -> Check:
     names = names or Names()
     found = compare(invoice, ledger, names, ONE_PCT)
-    days = {date.fromisoformat(one.name): one.invoice.of(found.measure) for one in found.days}
+    days = {date.fromisoformat(one.day): one.invoice.of(found.measure) for one in found.days}
     fit = fit_zone(invoice.tally.kind, load_zone(zone), ledger, days, found.measure)
     explanations = explain(found, invoice, ledger, names, fit, load_zone(zone))
     return Check(invoice, ledger, found, fit, explanations, zone)

@@ -83,13 +83,19 @@ def test_models_and_days_are_ranked_by_what_differs_most() -> None:
         {(FIRST, "openai/gpt-4o"): cost(100), (SECOND, "gpt-4o"): cost(90), (FIRST, "x"): cost(9)},
     )
     assert [
-        (one.name, one.ledger.cost_nanos, one.invoice.cost_nanos, one.within)
+        (one.model, one.ledger.cost_nanos, one.invoice.cost_nanos, one.within)
         for one in found.models
     ] == [("gpt-4o", 150, 190, False), ("x", 0, 9, False), ("o3", 7, 0, False)]
     assert found.models[0].names == ("gpt-4o", "gpt-4o-2024-08-06", "openai/gpt-4o")
-    assert [(one.name, one.difference.cost_nanos) for one in found.days] == [
+    assert [(one.day, one.difference.cost_nanos) for one in found.days] == [
         ("2026-10-02", -33),
         ("2026-10-01", -9),
+    ]
+    assert [(one.day, one.model, one.difference.cost_nanos) for one in found.cells] == [
+        ("2026-10-02", "gpt-4o", -40),
+        ("2026-10-01", "x", -9),
+        ("2026-10-02", "o3", 7),
+        ("2026-10-01", "gpt-4o", 0),
     ]
     assert (found.spread, found.allowed, found.within) == (56, 1, False)
 
@@ -140,7 +146,7 @@ def test_an_invoice_without_models_is_compared_as_a_whole() -> None:
         {(FIRST, ""): cost(101)},
         legacy={FIRST: cost(1)},
     )
-    assert [(one.name, one.ledger.cost_nanos) for one in found.models] == [(ALL_MODELS, 101)]
+    assert [(one.model, one.ledger.cost_nanos) for one in found.models] == [(ALL_MODELS, 101)]
     assert found.within
     with pytest.raises(UsageError, match="the invoice names no models"):
         compare(make_invoice({(FIRST, ""): cost(1)}), make_ledger({}), Names([], ["a"]), ONE_PCT)
@@ -249,10 +255,11 @@ def test_text_and_document() -> None:
     assert [line.split()[0] for line in lines if line.startswith(("total", "cost", "input", "out"))]
     assert "… and 1 more: --top 2" in lines
     assert "… and 30 more: --top 31" in lines
+    assert "… and 31 more: --top 32" in lines
     row = next(line for line in lines if line.startswith("a␛[2j-b"))
     assert row.split()[1:] == ["1.0000", "0.0000", "+1.0000", "-", "beyond"]
     assert lines[-1].startswith("within tolerance: the models' differences add up to 1.0000 USD")
-    document = json.loads(json.dumps(as_document(check)))
+    document = json.loads(json.dumps(as_document(check, 2)))
     assert document["within_tolerance"] is True
     assert document["total"]["difference"] == {
         "cost_nanos": UNIT,
@@ -263,4 +270,8 @@ def test_text_and_document() -> None:
     assert [one["model"] for one in document["models"]] == ["a\x1b[2j-b", "gpt-4o"]
     assert document["models"][1]["names"] == ["gpt-4o", "openai/gpt-4o"]
     assert len(document["days"]) == 31
+    assert [(one["day"], one["model"]) for one in document["days_of_models"]] == [
+        ("2026-10-01", "a\x1b[2j-b"),
+        ("2026-10-01", "gpt-4o"),
+    ]
     assert {one["kind"] for one in document["explanations"]} == {"ledger_only"}

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=DEFAULT_TOP,
-        help=f"how many models and days (default {DEFAULT_TOP}; 0: all)",
+        help=f"how many models, days, and days of models (default {DEFAULT_TOP}; 0: all)",
     )
     add("--json", action="store_true", help="for programs")
 
@@ -96,7 +96,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
 
     month, zone, tolerance = _month(args.month), _zone(args.zone), _tolerance(args.tolerance)
     if not 0 <= args.top <= MAX_TOP:
-        raise UsageError("--top needs a number of models and days, or 0 for all")
+        raise UsageError("--top needs a number of lines, or 0 for all")
     names = Names(args.model, args.only)
     columns = parse_columns(args.columns)
     where = [_where(text) for text in args.where]
@@ -140,13 +140,13 @@ async def _compare(
     invoice = convert(tally, month.currency, rates)
     comparison = compare(invoice, month, names, tolerance)
     days = {
-        date.fromisoformat(one.name): one.invoice.of(comparison.measure) for one in comparison.days
+        date.fromisoformat(one.day): one.invoice.of(comparison.measure) for one in comparison.days
     }
     fit = fit_zone(tally.kind, rules.zone, month, days, comparison.measure)
     explanations = explain(comparison, invoice, month, names, fit, rules.zone)
     check = Check(invoice, month, comparison, fit, explanations, rules.zone.key)
     if args.json:
-        say_json(as_document(check))
+        say_json(as_document(check, args.top or None))
     else:
         say(render_text(check, args.top or None))
     return 0 if comparison.within else EXIT_BEYOND

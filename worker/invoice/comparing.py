@@ -9,7 +9,7 @@ from worker.errors import UsageError
 from worker.invoice.figures import CACHED, COST, INPUT, NOTHING, OUTPUT, TOKENS, Figures, total
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import date
     from decimal import Decimal
 
@@ -26,9 +26,13 @@ UNKNOWN: Final = frozenset({NO_MODEL, LEGACY, UNLISTED})
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One model or day on both sides; ``names``: the model as both sides write it."""
+    """A model, a day, or a model's day on both sides; "": of all of them.
 
-    name: str
+    ``names``: the model as both sides write it.
+    """
+
+    day: str
+    model: str
     ledger: Figures
     invoice: Figures
     within: bool
@@ -44,9 +48,9 @@ class Line:
 class Comparison:
     """Both sides of a month. ``measure``: COST or TOKENS, what is judged and ranked by.
 
-    ``measures``: what the invoice tells of, and so what can be compared. ``models`` and ``days``
-    are ranked by their absolute difference. ``spread``: what the models' differences add up to
-    where none makes up for another; ``allowed`` for it.
+    ``measures``: what the invoice tells of, and so what can be compared. ``models``, ``days``
+    and ``cells``, a model's days, are ranked by their absolute difference. ``spread``: what the
+    models' differences add up to where none makes up for another; ``allowed`` for it.
     """
 
     measure: str
@@ -56,6 +60,7 @@ class Comparison:
     invoice: Figures
     models: tuple[Line, ...]
     days: tuple[Line, ...]
+    cells: tuple[Line, ...]
     spread: int
     allowed: int
 
@@ -95,16 +100,19 @@ class _Sides:
         if written and name != ALL_MODELS:
             self.spelled.setdefault(name, set()).add(written)
 
-    def lines(self, place: int, measure: str, tolerance_pct: Decimal) -> tuple[Line, ...]:
-        """Both sides by day (place 0) or model (1), the largest differences first."""
-        ours, theirs = _grouped(self.left, place), _grouped(self.right, place)
+    def lines(
+        self, key: Callable[[date, str], tuple[str, str]], measure: str, tolerance_pct: Decimal
+    ) -> tuple[Line, ...]:
+        """Both sides by a day and model each, the largest differences first."""
+        ours, theirs = _grouped(self.left, key), _grouped(self.right, key)
         lines = []
-        for name in ours.keys() | theirs.keys():
-            a, b = ours.get(name, NOTHING), theirs.get(name, NOTHING)
+        for day, model in ours.keys() | theirs.keys():
+            a, b = ours.get((day, model), NOTHING), theirs.get((day, model), NOTHING)
             larger = max(abs(a.of(measure)), abs(b.of(measure)))
             within = abs(a.of(measure) - b.of(measure)) <= _allowed(larger, tolerance_pct)
-            lines.append(Line(name, a, b, within, tuple(sorted(self.spelled.get(name, ())))))
-        lines.sort(key=lambda one: (-abs(one.difference.of(measure)), one.name))
+            names = tuple(sorted(self.spelled.get(model, ())))
+            lines.append(Line(day, model, a, b, within, names))
+        lines.sort(key=lambda one: (-abs(one.difference.of(measure)), one.day, one.model))
         return tuple(lines)
 
 
@@ -119,7 +127,7 @@ def compare(
     sides = _sides(invoice, ledger, names)
     measure = judged_measure(invoice.tally.measures)
     ours, theirs = total(sides.left.values()), total(sides.right.values())
-    models = sides.lines(1, measure, tolerance_pct)
+    models = sides.lines(lambda _, model: ("", model), measure, tolerance_pct)
     base = theirs.of(measure) or ours.of(measure)
     return Comparison(
         measure=measure,
@@ -128,7 +136,8 @@ def compare(
         ledger=ours,
         invoice=theirs,
         models=models,
-        days=sides.lines(0, measure, tolerance_pct),
+        days=sides.lines(lambda day, _: (str(day), ""), measure, tolerance_pct),
+        cells=sides.lines(lambda day, model: (str(day), model), measure, tolerance_pct),
         spread=_spread(models, measure),
         allowed=_allowed(abs(base), tolerance_pct),
     )
@@ -156,10 +165,13 @@ def _sides(invoice: Invoice, ledger: LedgerMonth, names: Names) -> _Sides:
     return sides
 
 
-def _grouped(cells: Mapping[tuple[date, str], Figures], place: int) -> dict[str, Figures]:
-    found: dict[str, Figures] = {}
-    for key, figures in cells.items():
-        found[str(key[place])] = found.get(str(key[place]), NOTHING) + figures
+def _grouped(
+    cells: Mapping[tuple[date, str], Figures], key: Callable[[date, str], tuple[str, str]]
+) -> dict[tuple[str, str], Figures]:
+    found: dict[tuple[str, str], Figures] = {}
+    for (day, model), figures in cells.items():
+        place = key(day, model)
+        found[place] = found.get(place, NOTHING) + figures
     return found
 
 
@@ -168,8 +180,8 @@ def _spread(models: tuple[Line, ...], measure: str) -> int:
 
     Charges of no known model may be anybody's: they fill up what others lack.
     """
-    known = [one.difference.of(measure) for one in models if one.name not in UNKNOWN]
-    unknown = sum(one.difference.of(measure) for one in models if one.name in UNKNOWN)
+    known = [one.difference.of(measure) for one in models if one.model not in UNKNOWN]
+    unknown = sum(one.difference.of(measure) for one in models if one.model in UNKNOWN)
     more = sum(one for one in known if one > 0)
     less = -sum(one for one in known if one < 0)
     return more + abs(less - unknown) if unknown >= 0 else less + abs(more + unknown)

@@ -91,7 +91,7 @@ def _uncounted(ledger: LedgerMonth) -> Iterator[Explanation]:
 
 
 def _one_sided(comparison: Comparison) -> Iterator[Explanation]:
-    known = [one for one in comparison.models if one.name not in UNKNOWN | {ALL_MODELS}]
+    known = [one for one in comparison.models if one.model not in UNKNOWN | {ALL_MODELS}]
     only_ours = [one for one in known if one.invoice == NOTHING and one.ledger != NOTHING]
     only_theirs = [one for one in known if one.ledger == NOTHING and one.invoice != NOTHING]
     if only_ours:
@@ -156,8 +156,8 @@ def _zone(
     apart = fit.apart
     if fit.zone_apart is not None and fit.zone_apart < fit.apart:
         text = (
-            f"the invoice's days are of {zone.key}, the ledger's of {ledger.zone}: by the same days"
-            " the daily differences are smaller by"
+            f"the invoice's days are of {zone.key}, the ledger's of {ledger.zone}, which makes of the"
+            " daily differences"
         )
         yield _of_measure("zone", text, comparison, fit.apart - fit.zone_apart)
         if fit.moved:
@@ -172,8 +172,8 @@ def _zone(
         way = "later" if fit.shift.total_seconds() > 0 else "earlier"
         text = (
             f"the days fit as if the invoice's began {hours:g} hours {way} than those of"
-            f" {zone.key}, in a zone of {fit.offset_name}: say it with --zone; the daily"
-            " differences would be smaller by"
+            f" {zone.key}, in a zone of {fit.offset_name} (say it with --zone), which makes of the"
+            " daily differences"
         )
         yield _of_measure("zone_hint", text, comparison, apart - fit.best_apart)
 
@@ -198,6 +198,6 @@ def _of_measure(kind: str, text: str, comparison: Comparison, amount: int) -> Ex
 
 
 def _named(lines: Sequence[Line]) -> str:
-    shown = ", ".join(clipped(visible(one.name)) for one in lines[:MAX_NAMED_MODELS])
+    shown = ", ".join(clipped(visible(one.model)) for one in lines[:MAX_NAMED_MODELS])
     more = len(lines) - MAX_NAMED_MODELS
     return f"{shown} and {more} more" if more > 0 else shown

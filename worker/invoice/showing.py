@@ -50,14 +50,17 @@ class Check:
 
 
 def render_text(check: Check, top: int | None) -> str:
-    """The whole answer for a terminal; ``top``: how many models and days, None: all."""
+    """The whole answer for a terminal; ``top``: how many lines of a kind, None: all."""
     comparison = check.comparison
     currency = check.ledger.currency
     lines = [*_head(check), "", _totals(check)]
     unit = currency if comparison.measure == COST else "tokens"
-    for title, found in (("model", comparison.models), ("day", comparison.days)):
-        if title == "model" and [one.name for one in found] == [ALL_MODELS]:
-            continue
+    tables = [("model", comparison.models), ("day", comparison.days)]
+    if [one.model for one in comparison.models] == [ALL_MODELS]:
+        tables.pop(0)
+    elif len(comparison.models) > 1:
+        tables.append(("day and model", comparison.cells))
+    for title, found in tables:
         rows = found[:top]
         lines.extend(("", _lines(title, unit, rows, comparison.measure)))
         if len(found) > len(rows):
@@ -69,8 +72,11 @@ def render_text(check: Check, top: int | None) -> str:
     return "\n".join(lines)
 
 
-def as_document(check: Check) -> dict[str, object]:
-    """For JSON: costs in nanos of the billing currency, differences as ledger minus invoice."""
+def as_document(check: Check, top: int | None) -> dict[str, object]:
+    """For JSON: costs in nanos of the billing currency, differences as ledger minus invoice.
+
+    All models and days, and ``top`` days of models, None: all.
+    """
     tally, comparison = check.invoice.tally, check.comparison
     return {
         "month": f"{check.ledger.month:%Y-%m}",
@@ -89,8 +95,9 @@ def as_document(check: Check) -> dict[str, object]:
         "spread": comparison.spread,
         "allowed": comparison.allowed,
         "total": _sides(comparison.ledger, comparison.invoice, comparison.measures),
-        "models": [_line(one, comparison, "model") for one in comparison.models],
-        "days": [_line(one, comparison, "day") for one in comparison.days],
+        "models": [_line(one, comparison) for one in comparison.models],
+        "days": [_line(one, comparison) for one in comparison.days],
+        "days_of_models": [_line(one, comparison) for one in comparison.cells[:top]],
         "explanations": [
             {
                 "kind": one.kind,
@@ -142,7 +149,8 @@ def _lines(title: str, unit: str, lines: Sequence[Line], measure: str) -> str:
     rows = []
     for one in lines:
         amounts = _amounts(one.ledger.of(measure), one.invoice.of(measure), measure)
-        rows.append((clipped(visible(one.name)), *amounts, "" if one.within else BEYOND))
+        name = "  ".join(filter(None, (one.day, clipped(visible(one.model)))))
+        rows.append((name, *amounts, "" if one.within else BEYOND))
     return table((f"{title} ({unit})", *HEADER), rows, RIGHT)
 
 
@@ -192,10 +200,11 @@ def _verdict(comparison: Comparison, currency: str) -> str:
     )
 
 
-def _line(one: Line, comparison: Comparison, title: str) -> dict[str, object]:
-    names = {"names": list(one.names)} if title == "model" else {}
+def _line(one: Line, comparison: Comparison) -> dict[str, object]:
+    day = {"day": one.day} if one.day else {}
+    model = {"model": one.model, "names": list(one.names)} if one.model else {}
     sides = _sides(one.ledger, one.invoice, comparison.measures)
-    return {title: one.name, **names, **sides, "within_tolerance": one.within}
+    return {**day, **model, **sides, "within_tolerance": one.within}
 
 
 def _sides(ours: Figures, theirs: Figures, measures: Sequence[str]) -> dict[str, object]:
