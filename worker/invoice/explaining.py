@@ -156,8 +156,8 @@ def _zone(
     apart = fit.apart
     if fit.zone_apart is not None and fit.zone_apart < fit.apart:
         text = (
-            f"the invoice's days are of {zone.key}, the ledger's of {ledger.zone}, which makes of the"
-            " daily differences"
+            f"the invoice's days are of {zone.key}, the ledger's of {ledger.zone}, which makes of"
+            " the daily differences"
         )
         yield _of_measure("zone", text, comparison, fit.apart - fit.zone_apart)
         if fit.moved:
