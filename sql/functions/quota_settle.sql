@@ -1,5 +1,7 @@
 -- quota_settle: usage arrived. The charge becomes this usage, on the day of admission, over the cap too.
 --
+-- A cost that is NULL is taken from the price table (quota_price); where that doesn't know, the estimate's in
+-- proportion, marked unpriced and listed in quota_unpriced.
 -- Outcomes: settled, estimated, corrected, replayed, unreserved; with them what is now charged.
 -- Lock order: tenant, reservation, department slot.
 -- SQLSTATEs: QW001 other figures under a usage id already seen; QW002 unusable arguments, a tenant that never

@@ -92,7 +92,7 @@ BEGIN
     IF outcome = 'replayed' AND p_usage_id IS NULL AND NOT r.usage_missing AND NOT (r.unpriced AND v_cost IS NOT NULL) THEN
         RETURN;
     END IF;
-    -- Not so where the same tokens were charged by a cost or a price before.
+    -- Neither a cost nor a price, unless the same tokens were charged by one before.
     v_guess := v_figures AND v_cost IS NULL AND (r.unpriced OR r.usage_in_tokens IS NULL OR NOT v_same);
     booking := quota_reservation_post(r, CASE WHEN r.state = 'open' THEN 'settled' ELSE r.state END,
                                       in_tokens, out_tokens, cost_nanos, true, p_now);
