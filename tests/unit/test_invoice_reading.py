@@ -110,6 +110,20 @@ def test_cloud_bills_have_more_than_models_and_currencies_of_their_own(tmp_path:
         tally(tmp_path, world.AWS_CUR, where=[("Service", "x")])
 
 
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("date,model,input_tokens,output_tokens,cost", "2026-10-01,m,7,8,0.05"),
+        ("Day,Model Name,Prompt Tokens,Completion Tokens,Cost USD", "2026-10-01,m,7,8,0.05"),
+        ("cost,currency,completion_tokens,prompt_tokens,model,date", "0.05,USD,8,7,m,2026-10-01"),
+    ],
+)
+def test_columns_that_are_called_what_they_are(tmp_path: Path, header: str, cells: str) -> None:
+    read = invoice(tmp_path, f"{header}\n{cells}\n")
+    assert read.tally.export == "plain"
+    assert read.cells == {(FIRST, "m"): Figures(7, 0, 8, 5 * CENT)}
+
+
 def test_columns_by_hand(tmp_path: Path) -> None:
     columns = parse_columns(["date=Day,model=Model name,input=In+Cache", "cost=Total, net"])
     assert columns == {

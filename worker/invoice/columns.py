@@ -160,6 +160,26 @@ EXPORTS: Final = (
     ),
 )
 
+# A file without a vendor's marks whose columns are called what they are: the first name counts.
+PLAIN: Final = Export(
+    "plain",
+    frozenset(),
+    {
+        "date": ("date", "day", "usage_date", "timestamp", "time"),
+        "model": ("model", "model_name", "model_id"),
+        "input": ("input_tokens", "prompt_tokens", "in_tokens"),
+        "output": ("output_tokens", "completion_tokens", "out_tokens"),
+        "cached": (
+            "cached_input_tokens",
+            "cached_in_tokens",
+            "cached_tokens",
+            "input_cached_tokens",
+        ),
+        "cost": ("cost", "cost_usd", "amount", "amount_usd", "total_cost", "spend"),
+        "currency": ("currency", "cost_currency", "amount_currency"),
+    },
+)
+
 
 def find_places(header: Sequence[str], by_hand: dict[str, tuple[str, ...]] | None) -> Places:
     """Where the columns stand, of a known export or as said by hand.
@@ -177,11 +197,29 @@ def find_places(header: Sequence[str], by_hand: dict[str, tuple[str, ...]] | Non
     for export in EXPORTS:
         if export.marks <= set(names):
             return _places(export, names)
+    plain = _plain(names)
+    if plain is not None:
+        return _places(plain, names)
     known = ", ".join(export.name for export in EXPORTS)
     raise UsageError(
         f"the header is that of no known export ({known}): say with --columns"
         f" date=…,model=…,cost=… which columns hold what; {_its(header)}"
     )
+
+
+def _plain(names: Sequence[str]) -> Export | None:
+    """PLAIN with the names that this header has; None: it lacks the date, or what to compare."""
+    # "Input Tokens" is as plain as input_tokens
+    plain = {re.sub(r"[\s-]+", "_", name): name for name in reversed(names)}
+    columns = {
+        key: (plain[next(name for name in wanted if name in plain)],)
+        for key, wanted in PLAIN.columns.items()
+        if any(name in plain for name in wanted)
+    }
+    if "date" not in columns or not columns.keys() & {"cost", "input", "output"}:
+        return None
+    dollars = columns.get("cost", ("",))[0].endswith("usd")
+    return Export(PLAIN.name, frozenset(), columns, currency="USD" if dollars else None)
 
 
 def parse_columns(texts: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
