@@ -43,7 +43,7 @@ long: $(VENV)/.dev-installed
 # Thousands of releases and expiries against usages, with lost connections and deadlocks at commit (`make test`: a hundred).
 # Fresh seeds, which it prints; QUOTA_WORKER_RACES says how many, QUOTA_WORKER_SEED repeats one.
 races: $(VENV)/.dev-installed
-	QUOTA_WORKER_RACES=$${QUOTA_WORKER_RACES:-2000} $(BIN)/python -m pytest -q -s tests/reconcile
+	QUOTA_WORKER_RACES=$${QUOTA_WORKER_RACES:-3000} $(BIN)/python -m pytest -q -s tests/reconcile
 
 # kill -9 at every await around a side effect, in 200 seeded runs (`make test`: a dozen); prints the seed.
 crash: $(VENV)/.dev-installed
