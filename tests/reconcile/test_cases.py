@@ -6,7 +6,7 @@ The ledger's own share is in tests/sql/test_cases.py. A run is `tick --jobs reco
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,7 +14,12 @@ from reconcile.world import worker_pass
 
 from sql.calls import NOON, Calls
 
-Connection = "asyncpg.Connection[asyncpg.Record]"
+if TYPE_CHECKING:
+    import asyncpg
+
+    Connection = asyncpg.Connection[asyncpg.Record]
+
+
 CENT = 10_000_000
 DOLLAR = 100 * CENT
 MINUTE = timedelta(minutes=1)

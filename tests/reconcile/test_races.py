@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import random
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,7 +25,12 @@ from reconcile.truth import Truth
 from reconcile.world import ALL_IS_OVERDUE, World, totals_of, without_zeros
 from worker.jobs import reconcile
 
-Connection = "asyncpg.Connection[asyncpg.Record]"
+if TYPE_CHECKING:
+    import asyncpg
+
+    Connection = asyncpg.Connection[asyncpg.Record]
+
+
 PAIRS = int(os.environ.get("QUOTA_WORKER_RACES", "100"))
 LONG = PAIRS >= 1000
 SHORT_SEED = 7

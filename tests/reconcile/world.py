@@ -42,6 +42,7 @@ GATEWAYS = 8
 BATCH_SIZE = 12
 MAX_PASSES = 30
 MAX_PASSES_BESIDE = 10_000
+PEACE_SECONDS = 0.5
 MAX_EXPIRIES = 10_000
 ALL_IS_OVERDUE = timedelta(days=3)
 JOBS = ("reconcile", "roll_month")
@@ -130,8 +131,10 @@ class World:
                 work += [self._reserve(request, now) for request in late]
                 work += [self._release(request, now) for request in self._plan.released_in(phase)]
                 self._plan.rng.shuffle(work)
-                beside += [self._expire(now), self._expire(now), self._end_a_session()]
+                beside += [self._expire(now), self._expire(now)]
             gateways = asyncio.ensure_future(self._do(work))
+            if wave == 1:
+                beside.append(self._end_sessions_until(gateways))
             await asyncio.gather(gateways, self._passes_until(gateways, now), *beside)
             if wave == 1:
                 await self._expire(now)
@@ -237,16 +240,16 @@ class World:
                 self.met[str(error.sqlstate)] += 1
         raise AssertionError("always something overdue")
 
-    async def _end_a_session(self) -> None:
-        """One of the worker's, in the middle of its work if it is caught there."""
+    async def _end_sessions_until(self, over: asyncio.Future[None]) -> None:
+        """The worker's, now and then, in the middle of its work if it is caught there."""
         sql = (
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE application_name = 'quota-worker' AND datname = current_database() LIMIT 1"
         )
-        for _ in range(200):
+        while not over.done():  # bounded by the wave
             if await self._pool.fetchval(sql):
                 self.met["worker's session ended"] += 1
-                return
+                await asyncio.sleep(PEACE_SECONDS)
             await asyncio.sleep(0)
 
     # closed months ----------------------------------------------------------------
