@@ -33,6 +33,8 @@ BATCH_ROWS = 1000
 # before that row still gets through; then it waits for the next tick.
 RETRY_ROWS = (BATCH_ROWS, 100, 10)
 RETRY_WAIT_SECONDS = 0.2
+# The mirror looks at every bucket to find those that moved, whatever the batch's size.
+MIRROR_ROWS_EACH = 100
 # A bound, not a target: a tick's deadline comes first (1,000,000 rows are 1,000 batches).
 MAX_BATCHES = 20_000
 
@@ -157,7 +159,7 @@ async def run(ctx: JobContext) -> ReconcileCounts:
         return await ledger.price_unpriced(rows, ctx.now)
 
     async def mirror(rows: int) -> int:
-        return await ledger.mirror_buckets(rows, ctx.now)
+        return await ledger.mirror_buckets(rows * MIRROR_ROWS_EACH, ctx.now)
 
     await drain.run(book_inbox)
     told = await drain.ask()
