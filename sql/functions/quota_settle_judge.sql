@@ -47,8 +47,9 @@ BEGIN
               WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id) u
         WHERE u.usage_id = p_usage_id LIMIT 1;
         v_seen := FOUND;
-        -- The same id may bring what it lacked before: its figures, or its cost.
-        IF v_seen AND (s.i, s.o, s.c) IS NOT DISTINCT FROM (p_in_tokens, p_out_tokens, p_cost_nanos) OR v_seen AND NOT v_figures THEN
+        -- The same id may bring what it lacked before, its figures or its cost, and repeat what it brought without them.
+        IF v_seen AND (NOT v_figures
+                       OR (s.i, s.o) = (p_in_tokens, p_out_tokens) AND coalesce(p_cost_nanos, s.c) IS NOT DISTINCT FROM s.c) THEN
             outcome := 'replayed';
             RETURN;
         ELSIF v_seen AND s.i IS NOT NULL

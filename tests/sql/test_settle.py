@@ -113,6 +113,14 @@ async def test_other_figures_under_a_known_usage_id_conflict(calls: Calls, usage
     assert await calls.figures() == (1, 4, 5, 6)
 
 
+async def test_a_repeat_without_the_cost_that_it_came_with_is_a_replay(calls: Calls) -> None:
+    await begin(calls, "settle")
+    assert (await calls.settle(amounts=(7, 8, None), usage_id="u1"))["outcome"] == "corrected"
+    assert answer(await calls.settle(amounts=(7, 8, 99), usage_id="u1")) == ("corrected", 7, 8, 99)
+    assert answer(await calls.settle(amounts=(7, 8, None), usage_id="u1")) == ("replayed", 7, 8, 99)
+    assert await sqlstate_of(calls.settle(amounts=(7, 9, None), usage_id="u1")) == "QW001"
+
+
 async def test_usage_ids_belong_to_one_request(calls: Calls) -> None:
     await begin(calls, "settle")
     await calls.reserve(request_id="q")

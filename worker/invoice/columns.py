@@ -211,7 +211,7 @@ def _plain(names: Sequence[str]) -> Export | None:
     """PLAIN with the names that this header has; None: it lacks the date, or what to compare."""
     # "Input Tokens" is as plain as input_tokens
     plain = {re.sub(r"[\s-]+", "_", name): name for name in reversed(names)}
-    columns = {
+    columns: dict[str, tuple[str, ...]] = {
         key: (plain[next(name for name in wanted if name in plain)],)
         for key, wanted in PLAIN.columns.items()
         if any(name in plain for name in wanted)
