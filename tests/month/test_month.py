@@ -47,7 +47,7 @@ EVES = [
 ]
 WHOLE = timedelta(days=31)
 BEFORE_THE_EVE = timedelta(days=12)
-SHORT_SEEDS = (11, 18)
+SHORT_SEEDS = (11,)
 SHORT_TICKS = 16
 SOME_DAYS = timedelta(days=2)
 # so long that every wait of the retry table is over, those of fallbacks too
