@@ -180,9 +180,11 @@ class Truth:
                     and (one.place < place or outcome == "conflict")
                 ]
                 assert before, (outcome, arrival)
-                if arrival.usage == NO_FIGURES or arrival.usage[2] is not None:
-                    replayed = outcome == "replayed"
-                    assert (arrival.usage in before) == replayed, (before, arrival)
+                # be it without the cost that it came with before
+                came = arrival.usage in before or (
+                    arrival.usage[2] is None and arrival.usage[:2] in [one[:2] for one in before]
+                )
+                assert came == (outcome == "replayed"), (before, arrival)
 
     def days(self) -> dict[tuple[str, date], Sums]:
         sums: dict[tuple[str, date], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
