@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Self, TextIO
 
 from worker.assets import Assets
-from worker.errors import OutputError, SchemaMissingError
+from worker.errors import OutputError, ReaderGoneError, SchemaMissingError
 from worker.settings import DeliverySettings, Settings, load_settings
 from worker.telemetry import Log, is_utf8, remark
 
@@ -298,8 +298,8 @@ def _writing() -> Iterator[TextIO]:
         raise OutputError("stdout could not be written: it is closed")
     try:
         yield sys.stdout
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError as error:
+        raise ReaderGoneError from error
     except OSError as error:
         raise OutputError(f"stdout could not be written: {error.strerror or error}") from error
 

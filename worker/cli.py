@@ -1,7 +1,8 @@
 """Parse, bootstrap, call, exit code. No logic; heavy imports only for the chosen command.
 
 Exit codes: 0 done, nothing to do, or another tick at work; 1 a job failed; 2
-wrong usage or configuration; 130 interrupted. Errors are one line on stderr.
+wrong usage or configuration; 130 interrupted; 141 whoever read stdout went away.
+Errors are one line on stderr.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from worker import __version__
 from worker.commands import COMMANDS
-from worker.errors import OutputError, QuotaWorkerError, UsageError
+from worker.errors import OutputError, QuotaWorkerError, ReaderGoneError, UsageError
 from worker.telemetry import remark
 
 if TYPE_CHECKING:
@@ -150,10 +151,9 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         remark(f"{PROGRAM}: interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away (| head): no fault, nothing to say.
+    except ReaderGoneError as gone:
         _drop_answers()
-        return EXIT_FAILED
+        return gone.exit_code
     except Exception as error:  # noqa: BLE001  the program's edge: one line, no traceback
         if debug:
             _print_traceback()
@@ -182,8 +182,7 @@ def main() -> None:
         code = run(sys.argv[1:])
     except SystemExit as end:  # argparse's, after --help and --version
         code = end.code if isinstance(end.code, int) else 0
-    if not _flush():
-        code = EXIT_FAILED
+    code = _flush() or code
     _drop_remarks()
     if threading.active_count() > 1:
         # a library's thread that still waits for an answer would be waited for
@@ -221,19 +220,22 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _flush() -> bool:
-    """Send off what is left for stdout, which Python would fail to in its own words."""
+def _flush() -> int:
+    """Send off what is left for stdout, which Python would fail to in its own words.
+
+    Returns 0, or the exit code of what went wrong.
+    """
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
         _drop_answers()
-        return False
+        return ReaderGoneError.exit_code
     except OSError as error:
         _drop_answers()
         remark(f"{PROGRAM}: stdout could not be written: {error.strerror or error}")
-        return False
-    return True
+        return EXIT_FAILED
+    return 0
 
 
 def _drop_answers() -> None:

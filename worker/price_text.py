@@ -13,7 +13,7 @@ from worker.status_text import clipped, table, visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from worker.postgres.prices import PriceAnswer, PriceRow, UnpricedGroup
+    from worker.postgres.prices import PriceAnswer, PriceRow, RateRow, UnpricedGroup
 
 MIDNIGHT = time(0)
 TIMES = "\u00d7"
@@ -42,7 +42,22 @@ def price_table(rows: Sequence[PriceRow]) -> str:
     return table(header, lines, frozenset({4, 5, 6}))
 
 
-def row_document(row: PriceRow) -> dict[str, Any]:
+def rate_table(rows: Sequence[RateRow], billing_currency: str) -> str:
+    """One line per rate."""
+    lines = [
+        (
+            row.currency,
+            f"from {row.valid_from}",
+            _amount(row.rate),
+            f"{billing_currency} per {row.currency}",
+            f"{row.loaded_at:%Y-%m-%d %H:%M}",
+        )
+        for row in rows
+    ]
+    return table(("currency", "in force", "rate", "", "loaded"), lines, frozenset({2}))
+
+
+def row_document(row: PriceRow | RateRow) -> dict[str, Any]:
     """A row for JSON: amounts as exact text."""
     return _plain(asdict(row))
 

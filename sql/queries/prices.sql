@@ -39,6 +39,13 @@ SELECT r.currency, r.valid_from, r.rate
   FROM jsonb_to_recordset($1::jsonb) AS r (currency text, valid_from date, rate numeric)
     ON CONFLICT (currency, valid_from) DO UPDATE SET rate = excluded.rate, loaded_at = clock_timestamp();
 
+-- name: list_rates
+SELECT r.currency, r.valid_from, r.rate, r.loaded_at
+  FROM quota_currency_rates r
+ WHERE $1::text IS NULL OR r.currency = upper($1::text)
+ ORDER BY r.valid_from DESC, r.currency
+ LIMIT $2::integer;
+
 -- name: list_prices
 SELECT p.origin, p.provider, p.model, p.processing, nullif(p.valid_from, '-infinity') AS valid_from, p.from_time,
        p.input_above, p.currency, p.input, p.cached_input, p.output, p.source, p.loaded_at

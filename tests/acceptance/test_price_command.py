@@ -82,6 +82,17 @@ async def test_from_unpriced_usage_to_its_price(
     assert updated.code == 0
     assert updated.out.startswith("genai-prices 0.2.")
     assert "waiting for a price: 4;" in updated.err
+    rows = await conn.fetchval("SELECT count(*) FROM quota_prices")
+    listed = (await program("price", "list")).out.splitlines()
+    assert (len(listed), listed[-1]) == (
+        52,
+        f"and {rows - 50:,} more: --top 0 shows all, price list PART names some",
+    )
+    assert len((await program("price", "list", "--top", "0")).out.splitlines()) == rows + 1
+    assert len(json.loads((await program("price", "list", "--json")).out)["prices"]) == rows
+    no_rates = await program("price", "rates", "list")
+    assert (no_rates.code, no_rates.out) == (0, "")
+    assert no_rates.err.startswith("no rates yet: quota-worker price rates load FILE.csv")
     overrides = tmp_path / "prices.toml"
     overrides.write_text(OVERRIDES, encoding="utf-8")
     loaded = await program("price", "load", str(overrides))
@@ -102,11 +113,17 @@ async def test_from_unpriced_usage_to_its_price(
     assert of.code == 2
     assert of.err == (
         "quota-worker: no rate of CNY in USD at that day or before: "
-        "quota-worker price rates load FILE.csv\n"
+        "quota-worker price rates load FILE.csv, with the columns currency,date,rate\n"
     )
     rates = tmp_path / "rates.csv"
     rates.write_text("currency,date,rate\nCNY,2020-01-01,0.14\n", encoding="utf-8")
     assert (await program("price", "rates", "load", str(rates))).code == 0
+    listed = await program("price", "rates", "list", "cny")
+    assert listed.out.splitlines()[1].split()[:7] == "CNY from 2020-01-01 0.14 USD per CNY".split()
+    assert "no rates of EUR yet" in (await program("price", "rates", "list", "EUR")).err
+    listed = await program("price", "rates", "list", "--json", "--top", "1")
+    (rate,) = json.loads(listed.out)["rates"]
+    assert (rate["currency"], rate["valid_from"], rate["rate"]) == ("CNY", "2020-01-01", "0.14")
     assert await conn.fetchval("SELECT quota_price_unpriced()") == 1
     charged = await conn.fetch(
         "SELECT request_id, charged_cost_nanos, unpriced FROM quota_reservations ORDER BY 1"
@@ -149,6 +166,17 @@ async def test_from_unpriced_usage_to_its_price(
     )
 
 
+async def test_what_is_left_out_is_named_and_nothing_is_loaded(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POSTGRES_DSN", "postgresql://nobody@127.0.0.1:1/none")  # not needed for it
+    named = await program("price", "update", "--left-out")
+    lines = named.out.splitlines()
+    assert named.code == 0
+    assert all(line.startswith("left out  ") for line in lines)
+    assert named.err.endswith(f": {len(lines):,} are left out; nothing was loaded\n")
+
+
 async def test_what_is_asked_wrongly_is_refused_and_what_looks_alike_is_named(
     program: Program, conn: Connection, tmp_path: Path
 ) -> None:
@@ -184,6 +212,7 @@ async def test_what_is_asked_wrongly_is_refused_and_what_looks_alike_is_named(
     ]
     for words, said in (
         ((), "say which: quota-worker price list"),
+        (("rates", "list", "--top", "-1"), "--top needs a number of rows, or 0 for all"),
         (("of", "m", "--in", "x"), "--in is a whole number of tokens"),
         (("of", "m", "--in", "1", "--cached", "2"), "--cached tokens are part of --in"),
         (("of", "m", "--at", "2026-01-01T00:00"), "--at is a time with its offset"),

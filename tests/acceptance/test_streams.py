@@ -54,6 +54,24 @@ async def test_a_full_or_closed_stdout_is_named(
         assert errors == f"quota-worker: stdout could not be written: {why}\n"
 
 
+@pytest.mark.parametrize(("words", "unbuffered"), [("settings", "1"), ("migrate --print", "")])
+async def test_a_reader_that_went_away_is_no_fault_of_the_database(
+    dsn: str, words: str, unbuffered: str
+) -> None:
+    """As `| head` does: while the command still runs, since its answer is large or sent at once."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "worker", *words.split()),
+        stdout=writer,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(dsn, PYTHONUNBUFFERED=unbuffered),
+    )
+    os.close(writer)
+    _, errors = await asyncio.wait_for(process.communicate(), UNTIL_SECONDS)
+    assert (process.returncode, errors) == (141, b"")
+
+
 async def test_the_help_for_a_full_stdout(dsn: str) -> None:
     code, errors = await by_shell(dsn, ">/dev/full", "--help", PYTHONUNBUFFERED="")
     assert (code, errors) == (

@@ -114,6 +114,10 @@ async def test_a_lost_connection_and_a_wrong_login(conn, connect, pg_server) -> 
             await other.fetchval("SELECT 1")
     with pytest.raises(errors.DatabaseAccessError), translated():
         await asyncpg.connect(pg_server.dsn_of("postgres", "nobody_of_this_name"))
+    reader = await connect()
+    await reader.execute("SET ROLE quota_reader")
+    with pytest.raises(errors.MissingRightError, match="GRANT quota_worker TO"), translated():
+        await reader.fetchval("SELECT count(*) FROM quota_reservations")
     with pytest.raises(errors.DatabaseMissingError), translated():
         await asyncpg.connect(pg_server.dsn_of("no_such_database"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -11,9 +12,10 @@ import pytest
 
 from worker.errors import UsageError
 from worker.prices.files import read_prices, read_rates
-from worker.prices.package import installed_prices
+from worker.prices.package import PACKAGE_CURE, installed_prices
 from worker.prices.shape import Price, Rate, RefusedFileError
 
+ROOT = Path(__file__).resolve().parents[2]
 HEADER = "model,provider,processing,valid_from,input_above,currency,input,cached_input,output\n"
 
 
@@ -156,7 +158,7 @@ def refuse(*_):
     raise SystemExit("asked the network")
 socket.socket.connect = socket.getaddrinfo = refuse
 assert "genai_prices" not in sys.modules
-from worker.prices.package import installed_prices
+from worker.prices.package import PACKAGE_CURE, installed_prices
 found = installed_prices()
 assert len(found.prices) > 1000 and len(found.rules) > 1000 and len(found.names) > 500
 assert threading.active_count() == 1, threading.enumerate()
@@ -172,5 +174,10 @@ def test_the_package_asks_no_network_and_starts_no_thread() -> None:
 
 def test_without_the_package_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    with pytest.raises(UsageError, match=r'pip install "quota-worker\[prices\]"'):
+    with pytest.raises(UsageError, match="genai-prices is not installed: install") as caught:
         installed_prices()
+    assert PACKAGE_CURE in str(caught.value)
+    for guide in ("README.md", "docs/prices.md"):
+        text = (ROOT / guide).read_text(encoding="utf-8")
+        for cure in re.findall(r"'(.*?)'", PACKAGE_CURE):
+            assert f"pip install {'-e ' if cure[0] == '.' else ''}'{cure}'" in text, guide

