@@ -36,6 +36,7 @@ CUT_OFF_SECONDS = 270
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141  # as a shell tells of a program that SIGPIPE ended
 PROGRAM = "quota-worker"
 CONFIG_OPTION = "--config"
 # Arguments that name files, which may be of any bytes.
@@ -151,9 +152,9 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         remark(f"{PROGRAM}: interrupted")
         return EXIT_INTERRUPTED
-    except ReaderGoneError as gone:
+    except ReaderGoneError:
         _drop_answers()
-        return gone.exit_code
+        return EXIT_READER_GONE
     except Exception as error:  # noqa: BLE001  the program's edge: one line, no traceback
         if debug:
             _print_traceback()
@@ -230,7 +231,7 @@ def _flush() -> int:
             sys.stdout.flush()
     except BrokenPipeError:
         _drop_answers()
-        return ReaderGoneError.exit_code
+        return EXIT_READER_GONE
     except OSError as error:
         _drop_answers()
         remark(f"{PROGRAM}: stdout could not be written: {error.strerror or error}")

@@ -34,8 +34,6 @@ class OutputError(QuotaWorkerError):
 class ReaderGoneError(OutputError):
     """Whoever read stdout went away, as `head` does: no fault, nothing to say."""
 
-    exit_code = 141
-
 
 class UsageError(QuotaWorkerError):
     """The command line is wrong: see quota-worker --help."""
@@ -77,7 +75,7 @@ class DatabaseAccessError(DatabaseError):
 
 
 class MissingRightError(DatabaseAccessError):
-    """The DSN's user lacks a right: GRANT quota_worker TO that user (README, Roles)."""
+    """The DSN's user lacks a right: GRANT quota_worker TO that user, see README, Roles."""
 
 
 class DatabaseMissingError(DatabaseError):

@@ -82,17 +82,6 @@ async def test_from_unpriced_usage_to_its_price(
     assert updated.code == 0
     assert updated.out.startswith("genai-prices 0.2.")
     assert "waiting for a price: 4;" in updated.err
-    rows = await conn.fetchval("SELECT count(*) FROM quota_prices")
-    listed = (await program("price", "list")).out.splitlines()
-    assert (len(listed), listed[-1]) == (
-        52,
-        f"and {rows - 50:,} more: --top 0 shows all, price list PART names some",
-    )
-    assert len((await program("price", "list", "--top", "0")).out.splitlines()) == rows + 1
-    assert len(json.loads((await program("price", "list", "--json")).out)["prices"]) == rows
-    no_rates = await program("price", "rates", "list")
-    assert (no_rates.code, no_rates.out) == (0, "")
-    assert no_rates.err.startswith("no rates yet: quota-worker price rates load FILE.csv")
     overrides = tmp_path / "prices.toml"
     overrides.write_text(OVERRIDES, encoding="utf-8")
     loaded = await program("price", "load", str(overrides))
@@ -118,12 +107,6 @@ async def test_from_unpriced_usage_to_its_price(
     rates = tmp_path / "rates.csv"
     rates.write_text("currency,date,rate\nCNY,2020-01-01,0.14\n", encoding="utf-8")
     assert (await program("price", "rates", "load", str(rates))).code == 0
-    listed = await program("price", "rates", "list", "cny")
-    assert listed.out.splitlines()[1].split()[:7] == "CNY from 2020-01-01 0.14 USD per CNY".split()
-    assert "no rates of EUR yet" in (await program("price", "rates", "list", "EUR")).err
-    listed = await program("price", "rates", "list", "--json", "--top", "1")
-    (rate,) = json.loads(listed.out)["rates"]
-    assert (rate["currency"], rate["valid_from"], rate["rate"]) == ("CNY", "2020-01-01", "0.14")
     assert await conn.fetchval("SELECT quota_price_unpriced()") == 1
     charged = await conn.fetch(
         "SELECT request_id, charged_cost_nanos, unpriced FROM quota_reservations ORDER BY 1"
@@ -164,6 +147,42 @@ async def test_from_unpriced_usage_to_its_price(
         "0.14",
         "2020-01-01",
     )
+
+
+async def test_long_lists_are_cut_and_say_so(program: Program, tmp_path: Path) -> None:
+    prices, rates = tmp_path / "prices.csv", tmp_path / "rates.csv"
+    models = "".join(f"model-{number},CNY,1,2\n" for number in range(53))
+    prices.write_text(f"model,currency,input,output\n{models}", encoding="utf-8")
+    none = await program("price", "rates", "list")
+    assert (none.code, none.out) == (0, "")
+    assert none.err.startswith("no rates yet: quota-worker price rates load FILE.csv")
+    assert (await program("price", "load", str(prices))).code == 0
+    for words, lines, last in (
+        ((), 52, "and 3 more: --top 0 shows all, price list PART names some"),
+        (("model-1", "--top", "10"), 12, "and 1 more: --top 0 shows all, price list PART names"),
+        (("--top", "0"), 54, "model-9 "),
+    ):
+        listed = (await program("price", "list", *words)).out.splitlines()
+        assert len(listed) == lines
+        assert listed[-1].startswith(last)
+    assert len(json.loads((await program("price", "list", "--json")).out)["prices"]) == 53
+
+    days = "".join(f"CNY,2026-01-{day:02},0.{day}\nEUR,2026-01-{day:02},1.1\n" for day in (3, 14))
+    rates.write_text(f"currency,date,rate\n{days}", encoding="utf-8")
+    assert (await program("price", "rates", "load", str(rates))).code == 0
+    listed = await program("price", "rates", "list", "--top", "3")
+    assert [" ".join(line.split()[:7]) for line in listed.out.splitlines()[1:]] == [
+        "CNY from 2026-01-14 0.14 USD per CNY",
+        "EUR from 2026-01-14 1.1 USD per EUR",
+        "CNY from 2026-01-03 0.3 USD per CNY",
+        "and 1 more: --top 0 shows all,",
+    ]
+    assert "no rates of GBP yet" in (await program("price", "rates", "list", "GBP")).err
+    listed = await program("price", "rates", "list", "cny", "--json")
+    assert [(rate["valid_from"], rate["rate"]) for rate in json.loads(listed.out)["rates"]] == [
+        ("2026-01-14", "0.14"),
+        ("2026-01-03", "0.3"),
+    ]
 
 
 async def test_what_is_left_out_is_named_and_nothing_is_loaded(

@@ -13,10 +13,13 @@ import asyncpg
 import pytest
 
 from acceptance.program import environment
+from worker.commands import COMMANDS
 from worker.configuration.variables import variable_remarks
 from worker.jobs.context import JobCounts
 from worker.jobs.registry import JOBS
 from worker.notifiers.feishu_card import _COLOURS
+from worker.prices.files import read_prices, read_rates
+from worker.prices.shape import RefusedFileError
 from worker.settings import DeliverySettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +73,25 @@ def test_the_program_that_only_writes_down_runs_as_the_readme_has_it(tmp_path: P
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "imbot.log").read_text().startswith("to quota-alerts:\n[quota-test] ")
+
+
+def test_the_prices_and_rates_of_the_readme_are_read(tmp_path: Path) -> None:
+    for name in ("prices.toml", "rates.csv"):
+        (tmp_path / name).write_text(heredoc(name), encoding="utf-8")
+    (price,) = read_prices(tmp_path / "prices.toml")
+    assert (price.model, price.currency) == ("qwen-max", "CNY")
+    (rate,) = read_rates(tmp_path / "rates.csv", "CNY")
+    assert (rate.currency, str(rate.rate)) == ("USD", "7.1142")
+    with pytest.raises(RefusedFileError) as caught:
+        read_rates(tmp_path / "rates.csv", "USD")
+    (fault,) = caught.value.faults
+    assert fault.startswith("line 2: USD is the billing currency itself: it needs no rate; ")
+
+
+def test_every_command_that_asks_the_ledger_stands_with_its_role() -> None:
+    row = next(line for line in README.splitlines() if line.startswith("| `quota_worker` | every"))
+    named = set(re.findall(r"`([a-z]+)`", row))
+    assert set(COMMANDS) - {"channel", "preview"} <= named
 
 
 def test_migrate_is_shown_with_every_migration() -> None:

@@ -80,7 +80,10 @@ def read_rates(path: Path, billing_currency: str) -> tuple[Rate, ...]:
         day = _day(row.get("date"), fault)
         rate = _amount("rate", row.get("rate"), fault)
         if currency == billing_currency:
-            fault(f"{currency} is the billing currency itself: it needs no rate")
+            fault(
+                f"{currency} is the billing currency itself: it needs no rate; "
+                f"a rate is what one unit of another currency costs in {currency}"
+            )
         if rate is not None and rate == 0:
             fault("rate must be above 0")
         if currency is None or day is None or rate is None:
