@@ -38,19 +38,30 @@ WORDS: Final = {
 MONTHLY: Final = frozenset(
     {"department", "closed", "overdue", "unpriced", "usage_missing", "inbox", "source"}
 )
+STATES: Final = {
+    "open": "open",
+    "closed": "closed",
+    "not_closed": "not closed yet",
+    "no_charges": "no charges",
+}
 REPAIRED: Final = "mended by quota-worker audit --month {month:%Y-%m} --repair"
 CURES: Final = {
     "direct_write": f"folded in by the next reconcile where it is meant, else {REPAIRED}",
     "booked": f"{REPAIRED}, before a reconcile takes it for a direct write",
-    "overdue": "ended by the next tick, or by quota-worker run reconcile",
-    "unpriced": "give the model a price (quota-worker price): reconcile then prices what waits",
+    "overdue": "ended by the next tick; with usage sources, once one knows the usage or "
+    "wait_minutes are over. By hand: quota-worker run reconcile, with the schedule's "
+    "configuration (--config), as it asks no source without",
+    "unpriced": "quota-worker price unpriced tells what is missing, a price or a rate: "
+    "reconcile then prices what waits",
     "usage_missing": "let the gateway ask for usage (stream_options.include_usage), or append it "
     "to quota_usage_inbox",
     "inbox": "look at the rows of quota_usage_inbox whose outcome is invalid or conflict, and "
-    "append them again with right figures and a new usage_id",
+    "append them again with right figures and a new usage_id: the remark goes once those are "
+    "booked, and without such a request after 40 days",
     "folded": "if it was not meant, subtract it by the same UPDATE of quota_usage: the next "
     "reconcile folds that in, too",
-    "source": "look at quota_source_faults, and at the source's mapping in the configuration",
+    "source": "look at quota-worker source faults, and at the source's mapping in the "
+    "configuration: the remark goes once the request has its usage, or after 40 days",
 }
 
 
@@ -81,7 +92,8 @@ def as_document(report: AuditReport, repair: Repair | None) -> dict[str, object]
     document: dict[str, object] = {
         "at": report.at.isoformat(),
         "month": f"{report.month:%Y-%m}",
-        "closed": report.closed,
+        "state": report.state,
+        "closed": report.state == "closed",
         "billing_zone": report.billing_zone,
         "currency": report.currency,
         "drifts": report.drifts,
@@ -173,8 +185,7 @@ def _cure(kind: str, report: AuditReport) -> str:
 
 
 def _last_line(report: AuditReport, repair: Repair | None) -> str:
-    state = "closed" if report.closed else "open"
-    month = f"{report.month:%Y-%m} ({state}, {report.billing_zone})"
+    month = f"{report.month:%Y-%m} ({STATES[report.state]}, {report.billing_zone})"
     found = f"{_count(report.drifts, 'drift')}, {_count(report.remarks, 'remark')}"
     if repair is None:
         return f"{month}: {found}"

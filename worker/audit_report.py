@@ -36,13 +36,13 @@ class AuditRow:
 class AuditReport:
     """The audit of one billing month.
 
-    ``drifts`` and ``remarks`` count all, ``rows`` are the worst, drifts first. ``closed``:
-    whether the month is.
+    ``drifts`` and ``remarks`` count all, ``rows`` are the worst, drifts first. ``state``:
+    open, closed, not_closed (a past month that isn't yet) or no_charges (a past one without).
     """
 
     at: datetime
     month: date
-    closed: bool
+    state: str
     billing_zone: str
     currency: str
     drifts: int

@@ -157,16 +157,17 @@ class Deps:
         from worker.jobs.context import JobPorts
         from worker.postgres.diagnosis import PostgresDiagnosis
         from worker.postgres.jobs import PostgresMonths
-        from worker.postgres.ledger import PostgresLedger
+        from worker.postgres.ledger import PostgresLedger, PostgresOutlook
         from worker.postgres.outbox import OutboxRules, PostgresOutbox, PostgresWarnings
         from worker.postgres.queries import load_queries
 
+        ledger = load_queries(self.assets, "ledger")
         outbox = load_queries(self.assets, "outbox")
         pool = await self.pool()
         self._stack.push_async_callback(channels.close)
         rules = OutboxRules(channels.served, channels.fallbacks, channels.quiet)
         return JobPorts(
-            ledger=PostgresLedger(pool, load_queries(self.assets, "ledger")),
+            ledger=PostgresLedger(pool, ledger),
             months=PostgresMonths(pool, load_queries(self.assets, "jobs")),
             warnings=PostgresWarnings(pool, outbox, channels.routes),
             outbox=PostgresOutbox(pool, outbox, rules),
@@ -177,6 +178,7 @@ class Deps:
                 channels.routes,
                 self.delivery().diagnosis,
             ),
+            outlook=PostgresOutlook(pool, ledger),
             asking=await self._asking(),
         )
 

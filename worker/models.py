@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from datetime import date, datetime
 
-    from worker.usage import SourceFailure
+    from worker.usage import SourceFailure, SourcesNotSet
 
 
 class OverdueBatch(NamedTuple):
@@ -80,7 +80,15 @@ class JobRun(NamedTuple):
     counts: dict[str, int]
     seconds: float
     error: str | None = None
-    failures: tuple[ChannelFailure | SourceFailure, ...] = ()
+    failures: tuple[ChannelFailure | SourceFailure | SourcesNotSet, ...] = ()
+
+
+class Waiting(NamedTuple):
+    """What a run of reconcile would find; ``priceable``: those whose price is known by now."""
+
+    overdue: int
+    inbox: int
+    priceable: int
 
 
 class TickLease(NamedTuple):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SendRate,
         StaleEnded,
         TickLease,
+        Waiting,
     )
     from worker.traffic import Ask, Decision
     from worker.usage import OverdueRequest, SourceAnswer, SourceFault, ToldUsage
@@ -68,6 +69,16 @@ class Ledger(Protocol):
 
     async def price_unpriced(self, limit: int, now: datetime | None) -> int:
         """Price at most ``limit`` requests whose price is known by now; returns how many."""
+
+
+class Outlook(Protocol):
+    """What reconcile asks about its work without doing it."""
+
+    async def waiting(self, limit: int, now: datetime | None) -> Waiting:
+        """How much a run would find, each counted to ``limit``."""
+
+    async def others_ask(self, hours: int, now: datetime | None) -> bool:
+        """Whether something is overdue, and sources were asked within the last ``hours``."""
 
 
 class SourceLedger(Protocol):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
 CONSOLE: Final = "console"
+# How long an overdue reservation waits for the usage sources at most.
+WAIT_MINUTES_MAX: Final = 60
 # The kinds that collect what waits into a digest; the others tell each message by itself.
 COLLECTING: Final = frozenset({"im-bot", "feishu-webhook", "feishu-app", "email", "apprise"})
 

@@ -79,11 +79,15 @@ class SourceCause(StrEnum):
 
 
 class SourceTrouble(NamedTuple):
-    """One failure to get an answer: plain words without any secret, and what to do about it."""
+    """One failure to get an answer: plain words without any secret, and what to do about it.
+
+    ``answered``: there was an answer, unreadable, which is set aside by name as well.
+    """
 
     cause: SourceCause
     detail: str
     cure: str = ""
+    answered: bool = False
 
 
 class SourceFailure(NamedTuple):
@@ -96,16 +100,25 @@ class SourceFailure(NamedTuple):
     cure: str
 
 
+class SourcesNotSet(NamedTuple):
+    """Usage sources were asked lately, and this process knows of none: it leaves to them."""
+
+    detail: str
+    cure: str
+    cause: str = "sources_not_set"
+
+
 class SourceAnswer(NamedTuple):
     """What came of asking one source for several requests.
 
-    ``asked``: those that it was asked for, whatever came of it. ``set_aside`` counts the
-    answers that were, ``faults`` names the first of them. ``is_down``: it isn't worth asking
-    again in this run.
+    ``asked``: those that it was asked for, whatever came of it. ``not_yet``: those of them
+    that it knows, without usage so far. ``set_aside`` counts the answers that were,
+    ``faults`` names the first of them. ``is_down``: it isn't worth asking again in this run.
     """
 
     asked: tuple[OverdueRequest, ...] = ()
     usages: tuple[ToldUsage, ...] = ()
+    not_yet: tuple[OverdueRequest, ...] = ()
     faults: tuple[SourceFault, ...] = ()
     set_aside: int = 0
     troubles: tuple[SourceTrouble, ...] = ()

@@ -67,3 +67,24 @@ BEGIN
     END IF;
     RETURN coalesce(p_month, v_open);
 END $$;
+
+-- How a month stands: open; closed; no_charges, a past one without any; not_closed, a past one that isn't yet.
+CREATE OR REPLACE FUNCTION quota_audit_state(p_month date, p_now timestamptz) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_next date := (p_month + interval '1 month')::date;
+    v_span tstzrange := quota_audit_span(p_month);
+BEGIN
+    IF p_month = quota_month(quota_day(p_now)) THEN
+        RETURN 'open';
+    ELSIF EXISTS (SELECT FROM quota_months m WHERE m.month = p_month AND m.closed_at IS NOT NULL) THEN
+        RETURN 'closed';
+    ELSIF EXISTS (SELECT FROM quota_usage u WHERE u.period >= p_month AND u.period < v_next)
+          OR EXISTS (SELECT FROM quota_reservations r WHERE r.period >= p_month AND r.period < v_next
+                        AND r.admitted_at >= lower(v_span) AND r.admitted_at < upper(v_span)) THEN
+        RETURN 'not_closed';
+    END IF;
+    RETURN 'no_charges';
+END $$;

@@ -36,6 +36,39 @@ AS $$
        AND quota_audit_fault(r, p_zoned) IS NOT NULL
 $$;
 
+-- What usage without a cost is charged, and why, in words. p_reason: as in quota_unpriced; NULL: it isn't listed there.
+CREATE OR REPLACE FUNCTION quota_audit_unpriced(p_model text, p_reason text, p_unreserved boolean) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT format('usage of %s without a cost is charged %s: %s',
+                  coalesce('model ' || p_model, 'an unnamed model'),
+                  CASE WHEN p_unreserved THEN 'nothing, as nobody reserved it' ELSE 'in proportion to its estimate' END,
+                  CASE p_reason WHEN 'no_rate' THEN 'its price is known, the rate of the price''s currency is missing'
+                                WHEN 'no_model' THEN 'a price needs the model''s name'
+                                ELSE 'no price is known' END)
+$$;
+
+-- Whether a row that was set aside needs no look any more, but for rows behind it in the inbox: usage of its request was
+-- settled later, or the ledger has no such request and 40 days are over.
+CREATE OR REPLACE FUNCTION quota_audit_inbox_mended(p_row quota_usage_inbox, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    r      quota_reservations;
+    c_keep CONSTANT interval := '40 days';
+BEGIN
+    SELECT * INTO r FROM quota_reservations q WHERE q.tenant_id = p_row.tenant_id AND q.request_id = p_row.request_id;
+    IF NOT FOUND THEN
+        RETURN p_row.received_at <= p_now - c_keep;
+    ELSIF p_row.outcome = 'invalid' THEN
+        RETURN r.usage_in_tokens IS NOT NULL AND greatest(r.ended_at, r.updated_at) > p_row.booked_at;
+    END IF;
+    -- another usage took the place of the one that it was in conflict with
+    RETURN EXISTS (SELECT FROM quota_usage_ids d
+                    WHERE d.tenant_id = p_row.tenant_id AND d.request_id = p_row.request_id AND d.seen_at > p_row.booked_at);
+END $$;
+
 -- What is no drift, and for somebody to look at: a row per tenant (and model; of folded: and day), found being how many.
 CREATE OR REPLACE FUNCTION quota_audit_remarks(p_month date, p_now timestamptz, p_span tstzrange)
 RETURNS TABLE (
@@ -49,19 +82,19 @@ AS $$
     )
     SELECT 'overdue', r.tenant_id, r.department_id, r.environment, p_month, count(*),
            (array_agg(r.request_id ORDER BY r.expires_at))[1],
-           format('open past its time, the oldest since %s: the next reconcile ends it',
+           format('open past its time, the oldest since %s: reconcile asks the usage sources, if any, then ends it',
                   to_char(min(r.expires_at) AT TIME ZONE quota_zone(), 'YYYY-MM-DD HH24:MI'))
       FROM quota_reservations r, months m
      WHERE r.state = 'open' AND r.expires_at <= p_now AND r.period >= p_month AND r.period < m.next_month
      GROUP BY r.tenant_id, r.department_id, r.environment
     UNION ALL
     SELECT 'unpriced', r.tenant_id, r.department_id, r.environment, p_month, count(*), max(r.request_id),
-           format('usage of %s without a cost is charged at the estimate''s: no price is known',
-                  coalesce('model ' || r.model, 'an unnamed model'))
-      FROM quota_reservations r, months m
+           quota_audit_unpriced(r.model, w.reason, r.unreserved)
+      FROM months m, quota_reservations r
+      LEFT JOIN quota_unpriced w ON w.tenant_id = r.tenant_id AND w.request_id = r.request_id
      WHERE r.unpriced AND r.period >= p_month AND r.period < m.next_month
        AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
-     GROUP BY r.tenant_id, r.department_id, r.environment, r.model
+     GROUP BY r.tenant_id, r.department_id, r.environment, r.model, w.reason, r.unreserved
     UNION ALL
     SELECT 'usage_missing', r.tenant_id, r.department_id, r.environment, p_month, count(*), max(r.request_id),
            'ended without usage: charged by estimate or by the stale policy until usage comes'
@@ -75,6 +108,12 @@ AS $$
                           ELSE 'usage in the inbox was set aside: the tenant never existed, or the figures are unusable' END
       FROM quota_usage_inbox i, months m
      WHERE i.outcome IN ('invalid', 'conflict') AND i.received_at >= m.from_at AND i.received_at < m.until_at
+       AND NOT quota_audit_inbox_mended(i, p_now)
+       -- right figures that were appended behind it: those of a conflict under another usage id
+       AND NOT EXISTS (SELECT FROM quota_usage_inbox j
+                        WHERE j.tenant_id = i.tenant_id AND j.request_id = i.request_id AND j.inbox_id > i.inbox_id
+                          AND j.outcome NOT IN ('invalid', 'conflict')
+                          AND (i.outcome = 'invalid' OR j.usage_id IS DISTINCT FROM i.usage_id))
      GROUP BY i.tenant_id, i.outcome
     UNION ALL
     SELECT 'folded', f.tenant_id, f.department_id, f.environment, f.period, 1, f.request_id,
@@ -92,6 +131,11 @@ AS $$
     SELECT 'source', s.tenant_id, NULL, NULL, p_month, count(*), max(s.request_id),
            format('an answer of the usage source %s was set aside: %s', s.source, s.reason)
       FROM quota_source_faults s, months m
-     WHERE s.seen_at >= m.from_at AND s.seen_at < m.until_at
+     WHERE s.seen_at >= m.from_at AND s.seen_at < m.until_at AND s.seen_at > p_now - interval '40 days'
+       -- until the request has its usage; where the cost was left out, until the charge was corrected
+       AND NOT EXISTS (SELECT FROM quota_reservations r
+                        WHERE r.tenant_id = s.tenant_id AND r.request_id = s.request_id AND r.ended_at IS NOT NULL
+                          AND NOT r.usage_missing AND NOT r.unpriced
+                          AND (s.reason NOT IN ('no_rate', 'unknown_currency') OR r.updated_at > s.seen_at))
      GROUP BY s.tenant_id, s.source, s.reason
 $$;

@@ -1,8 +1,7 @@
 -- name: audit_frame
 SELECT quota_audit_month($1::date, quota_now($2::timestamptz)) AS month, quota_now($2::timestamptz) AS at,
        g.billing_zone, g.currency,
-       EXISTS (SELECT FROM quota_months m
-                WHERE m.month = quota_audit_month($1::date, quota_now($2::timestamptz)) AND m.closed_at IS NOT NULL) AS closed
+       quota_audit_state(quota_audit_month($1::date, quota_now($2::timestamptz)), quota_now($2::timestamptz)) AS state
   FROM quota_settings g;
 
 -- name: audit_rows

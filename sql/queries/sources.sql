@@ -22,8 +22,13 @@ SELECT quota_source_slot($1::text, $2::integer, $3::double precision) AS wait_se
 SELECT set_config('statement_timeout', $1::text, true) AS milliseconds;
 
 -- name: source_faults
-SELECT f.seen_at, f.source, f.reason, f.tenant_id, f.request_id, f.times, f.excerpt
+-- Times as the billing zone's clocks show them.
+SELECT f.seen_at AT TIME ZONE quota_zone() AS seen_local, quota_zone() AS zone, f.source, f.reason, f.tenant_id, f.request_id,
+       f.times, f.excerpt
   FROM quota_source_faults f
  WHERE $1::text IS NULL OR f.source = $1::text
  ORDER BY f.seen_at DESC, f.tenant_id, f.request_id, f.source, f.reason
  LIMIT $2::integer;
+
+-- name: fault_sources
+SELECT DISTINCT f.source FROM quota_source_faults f ORDER BY f.source LIMIT $1::integer;

@@ -170,7 +170,9 @@ class Worker:
         outbox.post, outbox.leased = post, {}
         nobody = cast("Any", None)
         return cls(
-            pool, JobPorts(nobody, nobody, warnings, outbox, channels, diagnosis=nobody), clock
+            pool,
+            JobPorts(nobody, nobody, warnings, outbox, channels, diagnosis=nobody, outlook=nobody),
+            clock,
         )
 
     async def stop(self) -> None:

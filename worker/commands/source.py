@@ -106,11 +106,15 @@ def _named(name: str, deps: Deps) -> BaseSource:
     try:
         return deps.source(name)
     except KeyError:
-        from worker.configuration.table import meant, shown
-
         known = [source.name for source in deps.delivery().asking.sources]
-        cure = meant(name, known) if known else "none is configured, see docs/sources.md"
-        raise UsageError(f"{shown(name)} is no usage source here: {cure}") from None
+        raise _unknown(name, known) from None
+
+
+def _unknown(name: str, known: list[str]) -> UsageError:
+    from worker.configuration.table import meant, shown
+
+    cure = meant(name, known) if known else "none is configured, see docs/sources.md"
+    return UsageError(f"{shown(name)} is no usage source here: {cure}")
 
 
 def _tell_answer(answer: SourceAnswer, request: OverdueRequest, *, named: bool) -> int:
@@ -140,10 +144,26 @@ def _tell_answer(answer: SourceAnswer, request: OverdueRequest, *, named: bool) 
     if answer.usages:
         say("nothing was settled: this was a test")
         return 0
+    if answer.not_yet:
+        return _tell_not_yet(request, named=named)
     if named:
         tell(f"it answered, and knows no usage of request {visible(request.request_id)}")
         return 1
     say("it answered, and knows no usage of a request that nobody made: as it should")
+    say("to see real figures: --tenant T --request R")
+    return 0
+
+
+def _tell_not_yet(request: OverdueRequest, *, named: bool) -> int:
+    from worker.untrusted import visible
+
+    if named:
+        tell(f"it answered: not yet, the usage of request {visible(request.request_id)} is to come")
+        tell("  do: nothing; reconcile asks again at each tick until wait_minutes are over")
+        return 1
+    say(
+        "it answered: not yet, of a request that nobody made (404 would tell that it knows of none)"
+    )
     say("to see real figures: --tenant T --request R")
     return 0
 
@@ -160,14 +180,30 @@ async def _faults(args: argparse.Namespace, deps: Deps) -> int:
 
     if not 1 <= args.limit <= LIMIT_MAX:
         raise UsageError(f"--limit needs a number of rows from 1 to {LIMIT_MAX}")
-    faults = await (await deps.source_faults()).newest(args.name, args.limit)
+    reader = await deps.source_faults()
+    faults = await reader.newest(args.name, args.limit)
     if not faults:
-        say("no answer of a usage source was set aside")
+        if args.name is None:
+            say("no answer of a usage source was set aside")
+            return 0
+        known = [source.name for source in deps.delivery().asking.sources]
+        if args.name not in known:
+            # one that was renamed or taken out since may still have faults
+            raise _unknown(args.name, sorted({*known, *await reader.sources()}))
+        say(f"no answer of the usage source {visible(args.name)} was set aside")
         return 0
-    header = ("seen (UTC)", "source", "reason", "tenant", "request", "times", "what")
+    header = (
+        f"seen ({faults[0]['zone']})",
+        "source",
+        "reason",
+        "tenant",
+        "request",
+        "times",
+        "what",
+    )
     rows = [
         (
-            f"{row['seen_at']:%Y-%m-%d %H:%M}",
+            f"{row['seen_local']:%Y-%m-%d %H:%M}",
             visible(row["source"]),
             row["reason"],
             visible(row["tenant_id"]),

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from worker.jobs.registry import Job
     from worker.jobs.tick import TickReport
-    from worker.models import JobRun
+    from worker.models import ChannelFailure, JobRun
+    from worker.usage import SourceFailure, SourcesNotSet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,12 +163,17 @@ def as_document(report: TickReport) -> dict[str, object]:
     }
 
 
+def _event(failure: ChannelFailure | SourceFailure | SourcesNotSet) -> str:
+    if hasattr(failure, "channel"):
+        return "channel failing"
+    return "source failing" if hasattr(failure, "source") else "no usage source configured"
+
+
 def _log(deps: Deps, job_run: JobRun) -> None:
     """A line per job that did something; a healthy tick without work stays silent and fast."""
     seconds = round(job_run.seconds, 3)
     for failure in job_run.failures:
-        event = "channel failing" if hasattr(failure, "channel") else "source failing"
-        deps.log.warning(event, job=job_run.job, **failure._asdict())
+        deps.log.warning(_event(failure), job=job_run.job, **failure._asdict())
     if job_run.outcome == "failed":
         deps.log.error(
             "job failed", job=job_run.job, seconds=seconds, error=job_run.error, **job_run.counts

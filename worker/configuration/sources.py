@@ -9,7 +9,7 @@ from worker.configuration.addresses import url_fault
 from worker.configuration.document import NAME_FAULT, is_name
 from worker.configuration.table import KEEP_OUT, TEXT_MAX_LETTERS, meant, shown
 from worker.json_paths import BrokenPathError, parse_path
-from worker.settings import AskingSettings, SourceSettings
+from worker.settings import WAIT_MINUTES_MAX, AskingSettings, SourceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KINDS: Final = ("sql", "http")
 SOURCES_MAX: Final = 10
 QUERY_MAX_LETTERS: Final = 20_000
-WAIT_MINUTES, WAIT_MINUTES_MAX = 15, 60
+WAIT_MINUTES: Final = 15
 ASK_SECONDS, ASK_SECONDS_MAX = 30, 120
 TIME_LIMIT_SECONDS, TIME_LIMIT_SECONDS_MAX = 10, 30
 REQUESTS_PER_SECOND, REQUESTS_PER_SECOND_MAX = 5, 100

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
         Ledger,
         Months,
         Outbox,
+        Outlook,
         SourceLedger,
         UsageSource,
         Warnings,
     )
-    from worker.usage import SourceFailure
+    from worker.usage import SourceFailure, SourcesNotSet
 
 
 class Deadline:
@@ -79,7 +80,7 @@ class JobCounts:
 
     leftover: bool = False
     failed: int = 0
-    failures: tuple[ChannelFailure | SourceFailure, ...] = ()
+    failures: tuple[ChannelFailure | SourceFailure | SourcesNotSet, ...] = ()
 
     def as_counts(self) -> dict[str, int]:
         """Every count by name, booleans as 0 or 1; the order of the fields."""
@@ -111,6 +112,7 @@ class JobPorts(NamedTuple):
     outbox: Outbox
     channels: Channels
     diagnosis: Diagnosis
+    outlook: Outlook
     asking: Asking | None = None
 
 

@@ -22,6 +22,8 @@ from worker.errors import (
 from worker.jobs.context import JobCounts
 from worker.jobs.expiry import MARGIN_SECONDS, expire_overdue
 from worker.jobs.usage_sources import AskedTally, ask_sources
+from worker.settings import WAIT_MINUTES_MAX
+from worker.usage import SourcesNotSet
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,15 +37,27 @@ RETRY_ROWS = (BATCH_ROWS, 100, 10)
 RETRY_WAIT_SECONDS = 0.2
 # The mirror looks at every bucket to find those that moved, whatever the batch's size.
 MIRROR_ROWS_EACH = 100
+# So long after the last asking a process without sources takes it that others have them.
+ASKED_WITHIN_HOURS = 24
+NOT_SET = (
+    SourcesNotSet(
+        f"usage sources were asked in the last {ASKED_WITHIN_HOURS} hours, and this process has "
+        f"none: what is overdue for less than {WAIT_MINUTES_MAX} minutes is left to those that do",
+        "call quota-worker with the schedule's configuration (--config, or its variables); if the "
+        f"sources were taken out, this ends {ASKED_WITHIN_HOURS} hours after the last asking",
+    ),
+)
 # A bound, not a target: a tick's deadline comes first (1,000,000 rows are 1,000 batches).
 MAX_BATCHES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileCounts(JobCounts):
-    """What one pass did; in a dry run ``overdue`` alone, counted to ``BATCH_ROWS``."""
+    """What one pass did; in a dry run the first three alone, each counted to ``BATCH_ROWS``."""
 
     overdue: int = 0
+    inbox_waiting: int = 0
+    priceable: int = 0
     expired_estimate: int = 0
     expired_partial: int = 0
     expired_release: int = 0
@@ -105,6 +119,21 @@ class _Drain:
         self.lock_timeouts += tally.lock_timeouts
         return tally
 
+    async def lacks_sources(self) -> bool:
+        """Whether what is overdue should be left to sources that this process knows nothing of.
+
+        It may lack the schedule's configuration: typed by hand, or in another crontab.
+        """
+        if self._ctx.ports.asking is not None:
+            return False
+        try:
+            return await self._ctx.ports.outlook.others_ask(ASKED_WITHIN_HOURS, self._ctx.now)
+        except DatabaseUnreachableError:
+            raise
+        except DatabaseError as error:
+            self.errors.append(error)
+            return True
+
     async def _until_done(self, batch: Callable[[int], Awaitable[int]]) -> int:
         total = 0
         for _ in range(MAX_BATCHES):
@@ -136,14 +165,17 @@ class _Drain:
 async def run(ctx: JobContext) -> ReconcileCounts:
     """One pass; a kind of batch that the database refuses is raised after the others ran."""
     ledger = ctx.ports.ledger
-    if ctx.dry_run:
-        found = await ledger.find_overdue(BATCH_ROWS, BATCH_ROWS, ctx.now, 0)
-        return ReconcileCounts(overdue=sum(batch.rows for batch in found))
-
     drain = _Drain(ctx)
-    asking = ctx.ports.asking
-    # those that are overdue for less wait for the sources' answer
-    wait_seconds = 0 if asking is None else asking.wait_seconds
+    if ctx.dry_run:
+        found = await ctx.ports.outlook.waiting(BATCH_ROWS, ctx.now)
+        not_set = NOT_SET if await drain.lacks_sources() else ()
+        return ReconcileCounts(
+            overdue=found.overdue,
+            inbox_waiting=found.inbox,
+            priceable=found.priceable,
+            failures=not_set,
+        )
+
     inbox = {"booked": 0, "refused": 0}
 
     async def book_inbox(rows: int) -> int:
@@ -163,7 +195,10 @@ async def run(ctx: JobContext) -> ReconcileCounts:
 
     await drain.run(book_inbox)
     told = await drain.ask()
-    expired = await drain.expire(wait_seconds)
+    asking, not_set = ctx.ports.asking, NOT_SET if await drain.lacks_sources() else ()
+    # those that are overdue for less wait for the sources' answer, here or in another process
+    wait_seconds = 60 * WAIT_MINUTES_MAX if not_set else 0
+    expired = await drain.expire(wait_seconds if asking is None else asking.wait_seconds)
     legacy = await drain.run(book_legacy)
     priced = await drain.run(price)
     mirrored = await drain.run(mirror)
@@ -180,7 +215,7 @@ async def run(ctx: JobContext) -> ReconcileCounts:
         source_settled=told.settled,
         source_set_aside=told.set_aside,
         source_failed=told.failed,
-        failures=told.failures(),
+        failures=(*told.failures(), *not_set),
         legacy_booked=legacy,
         priced=priced,
         buckets_mirrored=mirrored,

@@ -50,7 +50,7 @@ class AskedTally:
         """Count what a source answered, and what went wrong with it."""
         self.asked += len(answer.asked)
         self.set_aside += answer.set_aside
-        self.failed += len(answer.troubles)
+        self.failed += sum(not trouble.answered for trouble in answer.troubles)
         for trouble in answer.troubles:
             self._times[source, trouble.cause] += 1
             self._last[source, trouble.cause] = trouble

@@ -49,7 +49,7 @@ class PostgresAudit:
         return AuditReport(
             at=frame["at"],
             month=frame["month"],
-            closed=frame["closed"],
+            state=frame["state"],
             billing_zone=frame["billing_zone"],
             currency=frame["currency"],
             drifts=rows[0]["drifts"] if rows else 0,

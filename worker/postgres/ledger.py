@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.models import InboxBooked, OverdueBatch, StaleEnded
+from worker.models import InboxBooked, OverdueBatch, StaleEnded, Waiting
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
@@ -77,3 +77,25 @@ class PostgresLedger:
         with translated():
             count: int | None = await self._pool.fetchval(self._queries[query], limit, now)
         return count or 0
+
+
+class PostgresOutlook:
+    """``Outlook`` on ``sql/queries/ledger.sql``; changes nothing."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries) -> None:
+        self._pool = pool
+        self._queries = queries
+
+    async def waiting(self, limit: int, now: datetime | None) -> Waiting:
+        """How much a run would find, each counted to ``limit``."""
+        with translated():
+            row = await self._pool.fetchrow(self._queries["count_waiting"], limit, now)
+        if row is None:
+            raise RuntimeError("count_waiting returned no row")
+        return Waiting(row["overdue"], row["inbox"], row["priceable"])
+
+    async def others_ask(self, hours: int, now: datetime | None) -> bool:
+        """Whether something is overdue, and sources were asked within the last ``hours``."""
+        with translated():
+            asked: bool = await self._pool.fetchval(self._queries["others_ask"], hours, now)
+        return asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from worker.postgres.errors import translated
 from worker.usage import OverdueRequest
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from worker.postgres.queries import Queries
     from worker.usage import SourceFault, ToldUsage
+
+
+MAX_SOURCES: Final = 100
 
 
 class PostgresSourceLedger:
@@ -99,6 +102,12 @@ class PostgresSourceFaults:
         with translated():
             rows = await self._pool.fetch(self._queries["source_faults"], source, limit)
         return [dict(row) for row in rows]
+
+    async def sources(self) -> list[str]:
+        """The sources of which something is set aside, at most 100."""
+        with translated():
+            rows = await self._pool.fetch(self._queries["fault_sources"], MAX_SOURCES)
+        return [row["source"] for row in rows]
 
 
 def _element(usage: ToldUsage) -> dict[str, object]:

@@ -37,6 +37,7 @@ class Gathered:
     def __init__(self) -> None:
         self.asked: list[OverdueRequest] = []
         self.usages: list[ToldUsage] = []
+        self.not_yet: list[OverdueRequest] = []
         self.troubles: list[SourceTrouble] = []
         self.is_down = False
         self._faults: list[SourceFault] = []
@@ -58,6 +59,7 @@ class Gathered:
         return SourceAnswer(
             asked=tuple(self.asked),
             usages=tuple(self.usages),
+            not_yet=tuple(self.not_yet),
             faults=tuple(self._faults),
             set_aside=self._set_aside,
             troubles=tuple(self.troubles),

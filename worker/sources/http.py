@@ -123,7 +123,7 @@ class HttpSource(BaseSource):
     async def _one(self, request: OverdueRequest, seconds: float, gathered: Gathered) -> None:
         try:
             async with asyncio.timeout(seconds):
-                document = await self._document(request)
+                document = await self._document(request, gathered)
             usage = None if document is None else self._usage(request, document, gathered)
         except TimeoutError:
             if seconds < self.settings.values["time_limit_seconds"]:
@@ -139,10 +139,11 @@ class HttpSource(BaseSource):
                 gathered,
             )
         except SourceFailedError as error:
-            self._failed(error, gathered)
             if error.trouble.cause in {SourceCause.UNKNOWN_ANSWER, SourceCause.TOO_LARGE}:
+                error.trouble = error.trouble._replace(answered=True)
                 words = error.trouble.detail
                 gathered.set_aside(self.reader.fault(request, FaultReason.UNREADABLE, words))
+            self._failed(error, gathered)
         except UnusableAnswerError as error:
             self._failures = 0
             gathered.set_aside(self.reader.fault(request, error.reason, str(error)))
@@ -157,8 +158,8 @@ class HttpSource(BaseSource):
         error.is_down = error.is_down or self._failures >= FAILURES_MAX
         gathered.failed(error)
 
-    async def _document(self, request: OverdueRequest) -> object:
-        """What was answered, None: it knows no such request. Raises SourceFailedError."""
+    async def _document(self, request: OverdueRequest, gathered: Gathered) -> object:
+        """What was answered; None: it knows no usage of it. Raises SourceFailedError."""
         import httpx
 
         try:
@@ -167,6 +168,8 @@ class HttpSource(BaseSource):
                 if response.status_code != OK:
                     with suppress(SourceFailedError):  # read, so that the connection serves again
                         await self._body(response)
+                    if response.status_code not in self.settings.values["not_found"]:
+                        gathered.not_yet.append(request)
                     return None
                 return self._parsed(await self._body(response), response.headers)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
@@ -257,9 +260,15 @@ class HttpSource(BaseSource):
         except (ValueError, ArithmeticError, RecursionError):
             kind = headers.get("content-type", "").partition(";")[0].strip()[:60] or "of no type"
             begun = body[:60].decode("utf-8", "replace")
+            # a wrong type is told, and one that says JSON of what is none
+            sent = (
+                f"JSON by its type, {kind}, but not readable as such"
+                if "json" in kind.lower()
+                else f"no JSON but {kind}"
+            )
             raise SourceFailedError(
                 SourceCause.UNKNOWN_ANSWER,
-                self.reader.excerpt(f"no JSON but {kind}, it begins with {begun!r}"),
+                self.reader.excerpt(f"{sent}; it begins with {begun!r}"),
                 "check that `url` leads to the service itself, and to no login page or proxy",
             ) from None
         return document
@@ -288,6 +297,7 @@ class HttpSource(BaseSource):
                 )
         reading = self.reader.read(request, told)
         if reading is None:
+            gathered.not_yet.append(request)
             return None
         if reading.cost_fault is not None:
             gathered.set_aside(reading.cost_fault)

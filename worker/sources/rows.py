@@ -43,13 +43,15 @@ def gather_rows(
         key = _key_of(row, tenants, reader, gathered)
         if key is not None:
             told[key] = _with_row(told.get(key, _Told()), row, by_key[key], reader)
-    for reading, fault in told.values():
+    for key, (reading, fault) in told.items():
         if fault is not None:
             gathered.set_aside(fault)
         elif reading is not None:
             gathered.usages.append(reading.usage)
             if reading.cost_fault is not None:
                 gathered.set_aside(reading.cost_fault)
+        else:
+            gathered.not_yet.append(by_key[key])
 
 
 def _key_of(
