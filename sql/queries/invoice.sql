@@ -2,10 +2,11 @@
 SELECT s.billing_zone, s.currency FROM quota_settings s;
 
 -- name: ledger_cells
--- The month of $1 by billing day and model, as it was answered. The bounds of admitted_at, a day wider than the month,
--- let the block-range index leave out what is older; as sub-selects they are worked out once, and not for each row.
--- At most $2 days and models.
-SELECT r.period AS day, COALESCE(r.model, r.answered_model, r.requested_model, '') AS model,
+-- The month of $1 by day and model, as it was answered: by billing days, or by days that begin at the instants $3 (the
+-- month's, and the end's as one more), each with the billing day that it lay on; either may be of another month. The
+-- bounds of admitted_at, two days wider than the month, let the block-range index leave out what is older; as
+-- sub-selects they are worked out once, and not for each row. At most $2 rows.
+SELECT r.period AS billed, z.day, COALESCE(r.model, r.answered_model, r.requested_model, '') AS model,
        count(*) FILTER (WHERE r.ended_at IS NOT NULL) AS charged,
        sum(r.charged_in_tokens) FILTER (WHERE r.ended_at IS NOT NULL) AS charged_in,
        sum(least(COALESCE(r.cached_in_tokens, 0), r.charged_in_tokens)) FILTER (WHERE r.ended_at IS NOT NULL) AS charged_cached,
@@ -36,11 +37,14 @@ SELECT r.period AS day, COALESCE(r.model, r.answered_model, r.requested_model, '
               r.ended_at IS NOT NULL AND r.usage_missing AND r.stale_policy = 'release' AS dropped,
               r.ended_at IS NOT NULL AND r.unreserved AS unreserved,
               r.ended_at IS NOT NULL AND r.unpriced AS unpriced) AS p
- WHERE r.admitted_at >= (SELECT quota_day_start($1::date) - interval '1 day')
-   AND r.admitted_at < (SELECT quota_day_start(($1 + interval '1 month')::date) + interval '1 day')
-   AND r.period >= $1 AND r.period < $1 + interval '1 month'
- GROUP BY 1, 2
- ORDER BY 1, 2
+ CROSS JOIN LATERAL (
+       SELECT CASE WHEN $3::timestamptz[] IS NULL THEN r.period
+                   ELSE $1::date + width_bucket(r.admitted_at, $3::timestamptz[]) - 1 END AS day) AS z
+ WHERE r.admitted_at >= (SELECT quota_day_start($1::date) - interval '2 days')
+   AND r.admitted_at < (SELECT quota_day_start(($1 + interval '1 month')::date) + interval '2 days')
+   AND ((r.period >= $1 AND r.period < $1 + interval '1 month') OR (z.day >= $1 AND z.day < $1 + interval '1 month'))
+ GROUP BY 1, 2, 3
+ ORDER BY 1, 2, 3
  LIMIT $2::integer;
 
 -- name: ledger_days

@@ -127,6 +127,59 @@ async def test_tokens_of_another_zone_with_cached_input_apart_and_legacy_charges
     assert (found["legacy"]["tokens"], found["legacy"]["cost_nanos"]) == (7, 50_000_000)
     assert found["zone"]["tokens"] > 0
     assert "the invoice's days are of UTC, the ledger's of Asia/Shanghai" in found["zone"]["text"]
+    # by UTC's days, and so on the same ones
+    assert document["compared_zone"] == "UTC"
+    assert [one["invoice"]["output_tokens"] for one in document["days"]].count(100) == 10
+    assert {one["difference"]["output_tokens"] for one in document["days"]} == {0}
+
+
+async def test_the_verdict_is_the_same_by_days_and_by_times(
+    dsn: str, conn: asyncpg.Connection[Any], tmp_path: Path
+) -> None:
+    """0.8 charged too much; the ends of UTC's month and of Shanghai's differ by the same 0.8."""
+    calls = Calls(conn)
+    await calls.zone("Asia/Shanghai")
+    await make_month(calls)
+    ends = {"2026-09-30T20:00:00": DOLLAR // 10, "2026-10-31T20:00:00": DOLLAR * 9 // 10}
+    for moment, nanos in ends.items():
+        await calls.reserve("t", moment, (1, 1, nanos), model="gpt-4o", now=at(moment))
+        await calls.settle("t", moment, (1, 1, nanos), now=at(moment))
+    used = {**{f"2026-10-{day:02}": "1.0" for day in range(1, 10)}, "2026-10-10": "0.2"}
+
+    path = tmp_path / "rows.csv"
+
+    async def checked(rows: list[str]) -> tuple[int, dict[str, Any]]:
+        path.write_text("date,model,cost\n" + "".join(f"{row}\n" for row in rows))
+        done = await compare(dsn, str(path), "--json")
+        return done.code, json.loads(done.out)
+
+    days = [f"{day},gpt-4o,{amount}" for day, amount in used.items()]
+    times = [f"{day}T12:00:00Z,gpt-4o,{amount}" for day, amount in used.items()]
+    last, before = "2026-10-31T20:00:00Z,gpt-4o,0.9", "2026-09-30T20:00:00Z,gpt-4o,0.1"
+    for rows, zone in (
+        ([*days, "2026-10-31,gpt-4o,0.9"], "UTC"),
+        ([*times, last], "UTC"),  # of UTC's month, as its days are
+        ([before, *times], "Asia/Shanghai"),
+        ([before, *times, last], "Asia/Shanghai"),
+    ):
+        code, document = await checked(rows)
+        assert (code, document["within_tolerance"], document["spread"]) == (
+            1,
+            False,
+            8 * DOLLAR // 10,
+        )
+        assert document["compared_zone"] == zone
+        own = document["own_month"]
+        assert (own and own["cost_nanos"]) == (DOLLAR * 101 // 10 if zone == "UTC" else None)
+    # the other way round: what is right is not refused for a busy end of the month
+    right = [row.replace(",0.2", ",1.0") for row in [*days, "2026-10-31,gpt-4o,0.9"]]
+    code, document = await checked(right)
+    assert (code, document["spread"], document["explanations"][0]["kind"]) == (0, 0, "zone")
+    done = await compare(dsn, str(path))
+    assert done.out.splitlines()[1:3] == [
+        "ledger   2026-10, by the invoice's days, of UTC, USD",
+        "         its own month, billing days of Asia/Shanghai, comes to 10.1000 USD, 0.8000 less",
+    ]
 
 
 async def test_currencies_and_what_is_refused(

@@ -12,6 +12,8 @@ import pytest
 from worker.assets import Assets
 from worker.errors import UsageError
 from worker.invoice.figures import NOTHING, Figures, LedgerMonth, Part, total
+from worker.invoice.zones import month_starts
+from worker.periods import load_zone
 from worker.postgres.invoice import PostgresInvoice
 from worker.postgres.pool import connect_arguments
 from worker.postgres.queries import load_queries
@@ -28,7 +30,9 @@ DAY = date(2026, 5, 15)
 CENT = 10_000_000
 
 
-async def read(dsn: str, wanted: Callable[[str], bool] | None = None) -> LedgerMonth:
+async def read(
+    dsn: str, wanted: Callable[[str], bool] | None = None, zone: str | None = None
+) -> LedgerMonth:
     """On a connection that could not write."""
     arguments = connect_arguments()
     arguments["server_settings"] = {"default_transaction_read_only": "on"}
@@ -38,7 +42,7 @@ async def read(dsn: str, wanted: Callable[[str], bool] | None = None) -> LedgerM
             await pool.fetchval("SELECT quota_zone()"),
             "USD",
         )
-        return await invoice.month(MONTH, wanted)
+        return await invoice.month(MONTH, wanted, None if zone is None else load_zone(zone))
 
 
 async def make_world(calls: Calls) -> None:
@@ -131,6 +135,63 @@ async def test_times_reach_beyond_the_month_and_days_are_of_the_billing_zone(
         ("2026-04-30T16:30:00+00:00", 10000),
     ]
     assert (month.legacy, month.unlisted, NOTHING) == ({}, {}, Figures())
+    assert (month.days_zone, month.own) == (None, None)
+    # zones whose days begin together have the same days
+    assert await read(dsn, zone="Asia/Taipei") == month
+
+
+async def test_the_days_of_another_zone_are_made_of_the_requests_themselves(
+    dsn: str, calls: Calls
+) -> None:
+    """Its month's ends are of other billing months; what has no times stays on its billing day."""
+    await calls.zone("Asia/Shanghai")
+    await calls.tenant("t")
+    # of Shanghai's May alone; of everybody's, two of them; of Kathmandu's and UTC's; of UTC's alone
+    moments = [
+        "04-30T16:00:00",
+        "05-02T17:00:00",
+        "05-02T18:20:00",
+        "05-31T16:00:00",
+        "05-31T23:59:59",
+    ]
+    for number, moment in enumerate(moments):
+        now, model = at(f"2026-{moment}"), "odd" if number == 4 else "even"
+        await calls.reserve("t", f"r{number}", (1, 1, 1), model=model, now=now)
+        if number != 2:
+            await calls.settle("t", f"r{number}", (0, 0, 10**number), now=now)
+    await calls.conn.execute(
+        "INSERT INTO quota_usage (tenant_id, period, cost_cents) VALUES ('old', '2026-05-01', 5)"
+    )
+    month = await read(dsn, zone="UTC")
+    assert (month.zone, month.days_zone, month.own) == (
+        "Asia/Shanghai",
+        "UTC",
+        Figures(cost_nanos=1 + 10 + 5 * CENT),
+    )
+    second, last = date(2026, 5, 2), date(2026, 5, 31)
+    assert {(one.day, one.model, one.charged.figures.cost_nanos) for one in month.cells} == {
+        (second, "even", 10),
+        (last, "even", 1000),
+        (last, "odd", 10_000),
+    }
+    assert {one.day: one.held.requests for one in month.cells if one.held.requests} == {second: 1}
+    assert (month.legacy, month.unlisted) == ({MONTH: Figures(cost_nanos=5 * CENT)}, {})
+
+    # 18:15 UTC is midnight in Kathmandu: no half hour
+    month = await read(dsn, zone="Asia/Kathmandu")
+    assert {one.day: one.charged.requests for one in month.cells} == {
+        second: 1,
+        date(2026, 5, 3): 0,
+        last: 1,
+    }
+    # a request that is forgotten is missed on its billing day
+    await calls.conn.execute("DELETE FROM quota_reservations WHERE request_id = 'r1'")
+    month = await read(dsn, zone="UTC")
+    assert month.unlisted == {date(2026, 5, 3): Figures(cost_nanos=10)}
+    assert month.own == Figures(cost_nanos=1 + 10 + 5 * CENT)
+    month = await read(dsn, lambda name: name == "odd", "UTC")
+    assert [one.charged.figures.cost_nanos for one in month.cells] == [10_000]
+    assert month.own == NOTHING
 
 
 async def test_names_that_are_no_models_are_refused(
@@ -168,7 +229,8 @@ async def test_rates_by_currency_and_day(dsn: str, calls: Calls) -> None:
 async def test_where_the_month_begins_is_not_asked_for_each_row(calls: Calls, name: str) -> None:
     """It made a month of a million requests take ten times as long."""
     query = load_queries(Assets(), "invoice")[name]
-    values = [MONTH, 9] if name == "ledger_cells" else [MONTH, None]
+    starts = month_starts(MONTH, load_zone("UTC"))
+    values = [MONTH, 9, starts] if name == "ledger_cells" else [MONTH, None]
     plan = await calls.rows(f"EXPLAIN {query}", *values)
     text = "\n".join(str(row["QUERY PLAN"]) for row in plan)
     assert "InitPlan 2" in text

@@ -30,7 +30,8 @@ def cost(nanos: int) -> Figures:
 
 
 def make_invoice(cells: Cells, *measures: str, **more: Any) -> Invoice:
-    found = Tally("x", more.pop("kind", DAYS), frozenset(measures or ("cost",)), 9, 0, 0, 0, {})
+    kind, rows = more.pop("kind", DAYS), more.pop("rows", 9)
+    found = Tally("x", kind, frozenset(measures or ("cost",)), rows, 0, 0, 0, {}, kind == DAYS)
     return Invoice(found, cells, **more)
 
 

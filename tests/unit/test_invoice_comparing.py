@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -219,12 +220,75 @@ def test_cached_tokens_that_one_side_leaves_out(
     assert found is None or found.text.startswith(f"the {who}'s input seems to leave out")
 
 
-def test_cached_tokens_at_the_full_price() -> None:
+@pytest.mark.parametrize(("guessed", "rest"), [(0, 400), (100, 300), (400, None), (500, None)])
+@pytest.mark.parametrize("kind", ["stale", "unpriced"])
+def test_cached_tokens_at_the_full_price(kind: str, guessed: int, rest: int | None) -> None:
+    """What estimates make dearer is none of it."""
+    part = {kind: Part(1, cost(guessed))}
+    cell = LedgerCell(FIRST, "a", Part(2, Figures(1000, 600, 1, 900)), **part)
     found = explained(
-        make_ledger({(FIRST, "a"): Figures(1000, 600, 1, 900)}),
-        make_invoice({(FIRST, "a"): Figures(1000, 600, 1, 500)}, "input", "cached", "cost"),
+        LedgerMonth(MONTH, "UTC", "USD", (cell,)),
+        make_invoice({(FIRST, "a"): Figures(1000, 600, 1, 500)}, "input", "cost"),
     )
-    assert (found["cached_price"].tokens, found["cached_price"].cost_nanos) == (600, 400)
+    told = found.get("cached_price")
+    assert (told and told.cost_nanos) == rest
+    assert told is None or told.tokens == 600
+
+
+def test_what_agrees_needs_no_cause_and_fills_no_lines() -> None:
+    """Stale estimates of days that agree explain nothing; a difference of roundings is none."""
+    stale = Part(1, Figures(1, 0, 1, UNIT))
+
+    def cells(*nanos: int) -> tuple[LedgerCell, ...]:
+        return tuple(
+            LedgerCell(day, "a", Part(2, cost(one)), stale=stale)
+            for day, one in zip((FIRST, SECOND), nanos, strict=True)
+        )
+
+    invoice = make_invoice({(FIRST, "a"): cost(3 * UNIT), (SECOND, "a"): cost(3 * UNIT)})
+    check = checked(LedgerMonth(MONTH, "UTC", "USD", cells(3 * UNIT, 3 * UNIT + 49_999)), invoice)
+    text = render_text(check, None)
+    assert check.explanations == ()
+    assert "the model agrees\n\nall 2 days agree\n\nwithin tolerance" in text
+    assert "explain" not in text
+
+    check = checked(LedgerMonth(MONTH, "UTC", "USD", cells(3 * UNIT, 4 * UNIT)), invoice)
+    text = render_text(check, None)
+    assert [(one.kind, one.requests) for one in check.explanations] == [("stale", 1)]
+    assert (
+        "\n2026-10-02  4.0000   3.0000     +1.0000  +33.3  beyond\nthe other 1 day agrees\n" in text
+    )
+    assert "2026-10-01" not in text
+    # far below what is shown, but beyond the tolerance: it is shown
+    check = checked(make_ledger({(FIRST, "a"): cost(90)}), make_invoice({(FIRST, "a"): cost(50)}))
+    assert "2026-10-01" in render_text(check, None)
+
+
+def test_the_head_says_which_days_are_compared_and_what_the_own_month_is() -> None:
+    def head(own: int, **more: Any) -> list[str]:
+        ledger = make_ledger(
+            {(FIRST, "a"): cost(5 * UNIT)},
+            zone="Asia/Shanghai",
+            days_zone="UTC",
+            own=cost(own),
+            **more,
+        )
+        check = checked(ledger, make_invoice({(FIRST, "a"): cost(5 * UNIT)}, rows=1))
+        document = as_document(check, None)
+        assert (document["billing_zone"], document["compared_zone"]) == ("Asia/Shanghai", "UTC")
+        assert document["own_month"]["cost_nanos"] == own  # type: ignore[index]
+        return render_text(check, None).partition("\n\n")[0].splitlines()
+
+    assert head(4 * UNIT) == [
+        "invoice  x, days of UTC: 1 row",
+        "ledger   2026-10, by the invoice's days, of UTC, USD",
+        "         its own month, billing days of Asia/Shanghai, comes to 4.0000 USD, 1.0000 less",
+    ]
+    assert head(7 * UNIT)[2].endswith("comes to 7.0000 USD, 2.0000 more")
+    assert head(5 * UNIT)[2].endswith("comes to 5.0000 USD, as much")
+    assert head(5 * UNIT, legacy={FIRST: cost(UNIT)})[3] == (
+        "         charges without a remembered request stay on their billing days"
+    )
 
 
 def test_converted_amounts_are_told() -> None:
@@ -248,14 +312,16 @@ def test_text_and_document() -> None:
     theirs = {(day, "openai/gpt-4o"): one + Figures(5, 0, 5, 0) for (day, _), one in cells.items()}
     check = checked(ledger, make_invoice(theirs, "input", "output", "cost"))
     text = render_text(check, 1)
+    beyond = checked(ledger, make_invoice({(FIRST, "gpt-4o"): cost(UNIT)}, "cost"))
+    assert "… and 30 more: --top 31" in render_text(beyond, 1).splitlines()
     assert all(line.isprintable() for line in text.splitlines())
     lines = text.splitlines()
     assert lines[0] == "invoice  x, days of UTC: 9 rows"
     assert lines[1] == "ledger   2026-10, billing days of UTC, USD"
     assert [line.split()[0] for line in lines if line.startswith(("total", "cost", "input", "out"))]
-    assert "… and 1 more: --top 2" in lines
-    assert "… and 30 more: --top 31" in lines
-    assert "… and 31 more: --top 32" in lines
+    assert "the other 1 model agrees" in lines
+    assert "the other 30 days agree" in lines
+    assert "the other 31 days of models agree" in lines
     row = next(line for line in lines if line.startswith("a␛[2j-b"))
     assert row.split()[1:] == ["1.0000", "0.0000", "+1.0000", "-", "beyond"]
     assert lines[-1].startswith("within tolerance: the models' differences add up to 1.0000 USD")

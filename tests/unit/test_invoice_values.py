@@ -40,12 +40,65 @@ def costs(folder: Path, *rows: str, **more: object) -> dict[date, int]:
         ("1'234.5", 1_234_500_000_000),
         ("$1.5", 1_500_000_000),
         ("US$ 1.5", 1_500_000_000),
+        ("-$1.5", -1_500_000_000),
+        ("$-1.5", -1_500_000_000),
+        ("1.5 $", 1_500_000_000),
         ("-0.25", -250_000_000),
         ("2.5E-7", 250),
     ],
 )
 def test_amounts(tmp_path: Path, written: str, nanos: int) -> None:
     assert costs(tmp_path, f"2026-10-01,m,{written}") == {FIRST: nanos}
+
+
+@pytest.mark.parametrize(
+    ("written", "currency"),
+    [
+        ("¥7", "CNY"),
+        ("￥7", "CNY"),
+        ("-CN¥7.00", "CNY"),
+        ("7元", "CNY"),
+        ("¥ 7", "JPY"),
+        ("7 €", "EUR"),
+        ("£7", "GBP"),
+        ("$7", "AUD"),
+        ("HK$7", "HKD"),
+    ],
+)
+def test_a_sign_agrees_with_the_currency(tmp_path: Path, written: str, currency: str) -> None:
+    found = tally(
+        tmp_path, f"Day,Model,Cost\n2026-10-01,m,{written}\n", columns=HAND, currency=currency
+    )
+    ((key, one),) = found.sums.items()
+    assert (key[2], abs(one.cost), one.cost < 0) == (currency, 7, written.startswith("-"))
+
+
+@pytest.mark.parametrize(
+    ("written", "currency", "said"),
+    [
+        ("$7", "CNY", "'$7' is in a dollar such as USD, and the row counts as CNY: say --currency USD"),
+        ("US$7", "AUD", "'US$7' is in USD, and the row counts as AUD: say --currency USD"),
+        ("¥7", "USD", "'¥7' is in CNY or JPY, and the row counts as USD: say --currency CNY"),
+        ("7 €", "GBP", "'7 €' is in EUR, and the row counts as GBP"),
+        ("£7", "EUR", "'£7' is in GBP, and the row counts as EUR"),
+        ("₹7", "USD", "'₹7' has the sign ₹, which is not known here"),
+        ("R$7", "USD", "'R$7' has the sign $, which is not known here"),
+        ("$", "USD", "'$' has the sign $, which is not known here"),
+    ],
+)  # fmt: skip
+def test_a_sign_of_another_currency_is_refused_by_name(
+    tmp_path: Path, written: str, currency: str, said: str
+) -> None:
+    content = f"Day,Model,Cost\n2026-10-01,m,{written}\n"
+    # said by the command line, by the billing currency, by the row
+    for rules in ({"currency": currency}, {"billing_currency": currency}):
+        with pytest.raises(UsageError) as refused:
+            tally(tmp_path, content, columns=HAND, **rules)
+        assert f"line 2: {said}" in str(refused.value)
+    columns = parse_columns(["date=Day,cost=Cost,currency=Model"])
+    with pytest.raises(UsageError) as refused:
+        tally(tmp_path, content.replace(",m,", f",{currency},"), columns=columns)
+    assert f"line 2: {said}" in str(refused.value)
 
 
 def test_a_comma_in_a_file_of_semicolons_is_not_guessed(tmp_path: Path) -> None:
@@ -104,10 +157,25 @@ def test_an_export_all_of_whose_times_are_midnight_has_days(tmp_path: Path) -> N
     one = "2026-10-01T00:00:00Z,m,1"
     two = "2026-10-05T12:00:00Z,m,1"
     assert costs(tmp_path, one, billing="America/New_York") == {FIRST: 10**9}
-    # one row with a time: all are times, and the first is of the month before
-    assert costs(tmp_path, one, two, billing="America/New_York") == {date(2026, 10, 5): 10**9}
+    # one row with a time: all are times. There the first is of the month before, so that the file
+    # is UTC's month, and has its days
+    assert costs(tmp_path, one, two, billing="America/New_York") == {
+        FIRST: 10**9,
+        date(2026, 10, 5): 10**9,
+    }
+    # a row that only the billing zone has in the month: it is no month of UTC
+    late = "2026-11-01T01:00:00Z,m,1"
+    assert costs(tmp_path, one, two, late, billing="America/New_York") == {
+        date(2026, 10, 5): 10**9,
+        date(2026, 10, 31): 10**9,
+    }
 
 
 def test_a_file_all_of_whose_rows_are_of_another_billing_day(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no row of the file lies in 2026-10: its days go from"):
-        costs(tmp_path, "2026-10-31T18:00:00Z,m,1", billing="Asia/Shanghai")
+        costs(
+            tmp_path,
+            "2026-10-31T18:00:00Z,m,1",
+            "2026-11-01T00:00:00Z,m,1",
+            billing="Asia/Shanghai",
+        )

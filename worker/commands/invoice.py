@@ -135,7 +135,7 @@ async def _compare(
 
     tally = read_export(path, rules)
     wanted = None if names.all else lambda model: names.wanted(names.of_ledger(model))
-    month = await ledger.month(rules.month, wanted)
+    month = await ledger.month(rules.month, wanted, rules.zone if tally.by_zone else None)
     rates = await ledger.rates(foreign_currencies(tally, month.currency), rules.month)
     invoice = convert(tally, month.currency, rates)
     comparison = compare(invoice, month, names, tolerance)

@@ -22,6 +22,8 @@ LEGACY: Final = "(legacy charges)"
 UNLISTED: Final = "(requests no longer remembered)"
 ALL_MODELS: Final = "(all models)"
 UNKNOWN: Final = frozenset({NO_MODEL, LEGACY, UNLISTED})
+# Costs that differ by less are the roundings of both sides: half of the last place that is shown.
+LEAST_NANOS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,12 @@ class Line:
     def difference(self) -> Figures:
         """What the ledger has more than the invoice."""
         return self.ledger - self.invoice
+
+    def differs(self, *measures: str) -> bool:
+        """Whether the sides differ in one of them, by more than costs are rounded."""
+        return not self.within or any(
+            abs(self.difference.of(one)) >= (LEAST_NANOS if one == COST else 1) for one in measures
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,11 @@ class Comparison:
     def within(self) -> bool:
         """Whether the invoice agrees with the ledger within the tolerance."""
         return self.spread <= self.allowed
+
+    @property
+    def differs(self) -> bool:
+        """Whether there is anything to explain: some model's day differs in what is compared."""
+        return not self.within or any(one.differs(*self.measures) for one in self.cells)
 
     @property
     def difference(self) -> Figures:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from worker.invoice.comparing import ALL_MODELS, UNKNOWN
+from worker.invoice.comparing import ALL_MODELS, NO_MODEL, UNKNOWN
 from worker.invoice.figures import CACHED, COST, INPUT, NOTHING, TOKENS, Part, total
 from worker.status_text import clipped
 from worker.untrusted import visible
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from worker.invoice.zones import ZoneFit
 
 MAX_NAMED_MODELS: Final = 5
+# Not causes of a difference, but of what would have been one.
+NOTES: Final = frozenset({"zone", "currency"})
 # A cause that takes away at least this part of a difference explains it.
 _HALF: Final = 2
 
@@ -56,25 +58,45 @@ def explain(
     fit: ZoneFit | None,
     zone: ZoneInfo,
 ) -> tuple[Explanation, ...]:
-    """All causes that the data shows, whether the difference is within the tolerance or not."""
+    """All causes that the data shows, whether the difference is within the tolerance or not.
+
+    Where nothing differs, only how both sides were made comparable: NOTES.
+    """
+    notes = (*_zone(comparison, ledger, fit, zone), *_currency(invoice, ledger))
+    if not comparison.differs:
+        return tuple(one for one in notes if one.kind in NOTES)
+    parts = _differing_parts(comparison, ledger, names, {one.model for one in comparison.models})
     return (
-        *_parts(ledger, names),
+        *_parts(parts),
         *_uncounted(ledger),
         *_one_sided(comparison),
-        *_cached(comparison),
-        *_zone(comparison, ledger, fit, zone),
-        *_currency(invoice, ledger),
+        *_cached(comparison, ledger, names),
+        *notes,
     )
 
 
-def _parts(ledger: LedgerMonth, names: Names) -> Iterator[Explanation]:
-    for kind, text in _PARTS.items():
-        part = Part()
-        for cell in ledger.cells:
-            if names.wanted(names.of_ledger(cell.model)):
-                part += getattr(cell, kind)
+def _differing_parts(
+    comparison: Comparison, ledger: LedgerMonth, names: Names, models: set[str]
+) -> dict[str, Part]:
+    """The ledger's parts of those models' days that differ: what agrees needs no cause."""
+    places = {
+        (one.day, one.model)
+        for one in comparison.cells
+        if one.model in models and one.differs(*comparison.measures)
+    }
+    parts = dict.fromkeys(_PARTS, Part())
+    for cell in ledger.cells:
+        name, day = names.of_ledger(cell.model) or NO_MODEL, str(cell.day)
+        if names.wanted(name) and not places.isdisjoint({(day, name), (day, ALL_MODELS)}):
+            for kind in parts:
+                parts[kind] += getattr(cell, kind)
+    return parts
+
+
+def _parts(parts: dict[str, Part]) -> Iterator[Explanation]:
+    for kind, part in parts.items():
         if part.requests:
-            yield _of_figures(kind, text, part.figures, part.requests)
+            yield _of_figures(kind, _PARTS[kind], part.figures, part.requests)
 
 
 def _uncounted(ledger: LedgerMonth) -> Iterator[Explanation]:
@@ -111,7 +133,7 @@ def _one_sided(comparison: Comparison) -> Iterator[Explanation]:
         yield Explanation("invoice_only", text, None, tokens, cost)
 
 
-def _cached(comparison: Comparison) -> Iterator[Explanation]:
+def _cached(comparison: Comparison, ledger: LedgerMonth, names: Names) -> Iterator[Explanation]:
     """Does leaving out or adding cached tokens explain the input, or their price the cost?"""
     if INPUT not in comparison.measures:
         return
@@ -137,13 +159,18 @@ def _cached(comparison: Comparison) -> Iterator[Explanation]:
             )
             yield Explanation("cached", text, tokens=amount)
         return
-    dearer = ours.cost_nanos - theirs.cost_nanos
+    if COST not in comparison.measures:
+        return
+    parts = _differing_parts(comparison, ledger, names, {one.model for one in both})
+    guessed = parts["stale"].figures.cost_nanos + parts["unpriced"].figures.cost_nanos
+    dearer = ours.cost_nanos - theirs.cost_nanos - guessed
     allowed = int(theirs.cost_nanos * comparison.tolerance_pct / 100)
     cached_in = max(ours.cached_in_tokens, theirs.cached_in_tokens)
-    if COST in comparison.measures and dearer > allowed and cached_in:
+    if dearer > allowed and cached_in:
         text = (
-            "the input agrees and the ledger's cost is higher: cached tokens may be charged at the"
-            " full price of input; of it"
+            "the input agrees and the ledger's cost is higher than estimates make it: cached tokens"
+            " may be charged at the full price of input, the rest of the difference and the cached"
+            " tokens are"
         )
         yield Explanation("cached_price", text, tokens=cached_in, cost_nanos=dearer)
 
@@ -154,18 +181,12 @@ def _zone(
     if fit is None:
         return
     apart = fit.apart
-    if fit.zone_apart is not None and fit.zone_apart < fit.apart:
+    if fit.billed_apart is not None and apart < fit.billed_apart:
         text = (
-            f"the invoice's days are of {zone.key}, the ledger's of {ledger.zone}, which makes of"
-            " the daily differences"
+            f"the invoice's days are of {zone.key}, the ledger's of {ledger.zone}: comparing by the"
+            " invoice's took away of the daily differences"
         )
-        yield _of_measure("zone", text, comparison, fit.apart - fit.zone_apart)
-        if fit.moved:
-            way = "more" if fit.moved > 0 else "less"
-            text = f"by the invoice's days the ledger's month has {way}, at its ends:"
-            yield _of_measure("zone_month", text, comparison, abs(fit.moved))
-    if fit.zone_apart is not None:
-        apart = fit.zone_apart
+        yield _of_measure("zone", text, comparison, fit.billed_apart - apart)
     shifted = fit.cancelling * _HALF >= apart > comparison.allowed
     if shifted and fit.shift and fit.best_apart * _HALF <= apart:
         hours = abs(fit.shift.total_seconds()) / 3600

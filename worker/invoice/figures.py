@@ -74,9 +74,12 @@ class Part:
         return Part(self.requests + other.requests, self.figures + other.figures)
 
 
+PARTS: Final = ("stale", "unreserved", "unpriced", "held", "dropped")
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerCell:
-    """One billing day and model of the ledger, as it was answered; "": none was named.
+    """One day and model of the ledger, as it was answered; "": none was named.
 
     ``charged`` is posted; of it ``stale`` by estimate, as no usage came, ``unreserved`` without
     a reservation, ``unpriced`` with a cost in proportion. Not in it: ``held`` by open requests,
@@ -92,14 +95,21 @@ class LedgerCell:
     held: Part = Part()
     dropped: Part = Part()
 
+    def __add__(self, other: LedgerCell) -> LedgerCell:
+        parts = {name: getattr(self, name) + getattr(other, name) for name in PARTS}
+        return LedgerCell(self.day, self.model, self.charged + other.charged, **parts)
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerMonth:
-    """One month of the ledger by billing day and model, and what has no model.
+    """One month of the ledger by day and model, and what has no model.
 
-    ``legacy``: charges without a request. ``unlisted``: what the days' counters have beyond
-    them, of requests that are no longer remembered. ``times``: charged by the half hour of
-    admission (aware), from two days before the month to two days after it.
+    ``cells``: by billing day, or by the days of ``days_zone`` where that isn't None. ``own``:
+    charged by billing days, which is the sum of all unless the days are of another zone; None:
+    it is. ``legacy``: charges without a request. ``unlisted``: what the days' counters have
+    beyond them, of requests that are no longer remembered. Both have no times, and so stay on
+    their billing days. ``times``: charged by the half hour of admission (aware), from two days
+    before the month to two days after it.
     """
 
     month: date
@@ -109,3 +119,5 @@ class LedgerMonth:
     legacy: Mapping[date, Figures] = field(default_factory=dict)
     unlisted: Mapping[date, Figures] = field(default_factory=dict)
     times: tuple[tuple[datetime, Figures], ...] = ()
+    days_zone: str | None = None
+    own: Figures | None = None

@@ -14,7 +14,7 @@ from worker.errors import UsageError
 from worker.invoice.columns import find_places
 from worker.invoice.figures import CACHED, COST, INPUT, OUTPUT, Figures
 from worker.invoice.table import open_table
-from worker.invoice.values import Numbers, parse_stamp
+from worker.invoice.values import Numbers, check_sign, parse_stamp
 from worker.money import NANOS_PER_UNIT
 from worker.periods import month_of
 from worker.status_text import clipped
@@ -81,7 +81,8 @@ class Tally:
     """A file added up: ``sums`` by day, model as written and currency, of the month alone.
 
     ``kind``: DAYS, LOCAL or MOMENTS. ``outside``: rows of other months; ``blank``: rows without
-    any amount; ``unlike``: rows that --where left out.
+    any amount; ``unlike``: rows that --where left out. ``by_zone``: its days are those of the
+    export's zone, else billing days.
     """
 
     export: str
@@ -92,6 +93,7 @@ class Tally:
     blank: int
     unlike: int
     sums: dict[tuple[date, str, str], _Sum]
+    by_zone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Invoice:
-    """An invoice by billing day and model as written; "": none. Costs in the billing currency."""
+    """An invoice by day and model as written; "": none. Costs in the billing currency."""
 
     tally: Tally
     cells: dict[tuple[date, str], Figures]
@@ -114,11 +116,15 @@ class Invoice:
 
 @dataclass(frozen=True, slots=True)
 class _When:
-    """When a row is of; ``day``: its billing day; ``inside``: either is of the month."""
+    """When a row is of: ``label``, its day in the export's zone, and ``day``, its billing day.
+
+    ``label_in``, ``day_in``: whether these are of the month.
+    """
 
     label: date
     day: date
-    inside: bool
+    label_in: bool
+    day_in: bool
     sure: bool
     midnight: bool
 
@@ -142,6 +148,8 @@ class _Reader:
     unlike: int = 0
     midnights: bool = True
     sure: bool = True
+    labels_in: bool = True
+    days_in: bool = True
     first_day: date | None = None
     last_day: date | None = None
 
@@ -172,10 +180,14 @@ class _Reader:
             return
         model = self._model(row)
         currency = self._currency(row)
+        if places.cost is not None:
+            check_sign(row[places.cost], currency)
         self.rows += 1
         self.sure &= when.sure
         self.midnights &= when.midnight
-        if not when.inside:
+        self.labels_in &= when.label_in
+        self.days_in &= when.day_in
+        if not (when.label_in or when.day_in):
             self._leave_out(when.day)
             return
         key = (when.label, when.day, model, currency)
@@ -239,11 +251,16 @@ class _Reader:
         return code
 
     def tally(self) -> Tally:
-        """What was added up, by the days that the export counts. Raises UsageError."""
+        """What was added up, by the days that the export counts. Raises UsageError.
+
+        Times are put on billing days, unless all rows are of the month in the export's zone and
+        some are not in the billing zone: that is what an export of the zone's month looks like.
+        """
         kind = DAYS if self.midnights else MOMENTS if self.sure else LOCAL
+        by_zone = kind == DAYS or (self.labels_in and not self.days_in)
         sums: dict[tuple[date, str, str], _Sum] = {}
         for (label, day, model, currency), one in self.sums.items():
-            chosen = label if kind == DAYS else day
+            chosen = label if by_zone else day
             if month_of(chosen) != self.rules.month:
                 self._leave_out(chosen, one.rows)
                 continue
@@ -266,7 +283,7 @@ class _Reader:
             if there
         }
         counts = (self.rows, self.outside, self.blank, self.unlike)
-        return Tally(places.export, kind, frozenset(measures), *counts, sums)
+        return Tally(places.export, kind, frozenset(measures), *counts, sums, by_zone)
 
     def _nothing(self) -> str:
         month = f"{self.rules.month:%Y-%m}"
@@ -316,8 +333,8 @@ def _when(stamp: Stamp, rules: ReadingRules) -> _When:
     if moment is not None:
         midnight = moment.astimezone(rules.zone).time() == time()
         day = moment.astimezone(rules.billing).date()
-    inside = rules.month in {month_of(stamp.day), month_of(day)}
-    return _When(stamp.day, day, inside, stamp.sure, midnight)
+    label_in, day_in = (month_of(one) == rules.month for one in (stamp.day, day))
+    return _When(stamp.day, day, label_in, day_in, stamp.sure, midnight)
 
 
 def convert(

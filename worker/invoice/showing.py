@@ -60,13 +60,19 @@ def render_text(check: Check, top: int | None) -> str:
         tables.pop(0)
     elif len(comparison.models) > 1:
         tables.append(("day and model", comparison.cells))
-    for title, found in tables:
+    for title, every in tables:
+        found = [one for one in every if one.differs(comparison.measure)]
         rows = found[:top]
-        lines.extend(("", _lines(title, unit, rows, comparison.measure)))
+        lines.append("")
+        if rows:
+            lines.append(_lines(title, unit, rows, comparison.measure))
         if len(found) > len(rows):
             lines.append(f"… and {len(found) - len(rows)} more: --top {len(found)}")
+        if len(every) > len(found):
+            lines.append(_agreeing(title, len(every), len(every) - len(found)))
     if check.explanations:
-        lines.extend(("", "what explains it"))
+        title = "what may explain it, with how much there is of each"
+        lines.extend(("", title if comparison.differs else "to know"))
         lines.extend(f"- {_explained(one, currency)}" for one in check.explanations)
     lines.extend(("", _verdict(comparison, currency)))
     return "\n".join(lines)
@@ -85,6 +91,10 @@ def as_document(check: Check, top: int | None) -> dict[str, object]:
         "export": tally.export,
         "export_zone": check.zone,
         "export_times": tally.kind,
+        "compared_zone": check.ledger.days_zone or check.ledger.zone,
+        "own_month": None
+        if check.ledger.own is None
+        else _document(check.ledger.own, (COST, INPUT, CACHED, OUTPUT)),
         "rows": tally.rows,
         "rows_outside_month": tally.outside,
         "rows_without_amounts": tally.blank,
@@ -116,10 +126,13 @@ def _head(check: Check) -> list[str]:
     times = {DAYS: f"days of {check.zone}", LOCAL: f"times of {check.zone}"}
     kind = times.get(tally.kind, "times with their offsets")
     ledger = check.ledger
-    days = f"billing days of {ledger.zone}, {ledger.currency}"
+    days = f"billing days of {ledger.zone}"
+    if ledger.days_zone is not None:
+        days = f"by the invoice's days, of {ledger.days_zone}"
     lines = [
-        f"invoice  {tally.export}, {kind}: {tally.rows:,} rows",
-        f"ledger   {ledger.month:%Y-%m}, {days}",
+        f"invoice  {tally.export}, {kind}: {_counted(tally.rows, 'row')}",
+        f"ledger   {ledger.month:%Y-%m}, {days}, {ledger.currency}",
+        *_own_month(check),
     ]
     left = [
         f"{count:,} {what}"
@@ -133,6 +146,39 @@ def _head(check: Check) -> list[str]:
     if left:
         lines.append(f"left out {', '.join(left)}")
     return lines
+
+
+def _own_month(check: Check) -> list[str]:
+    """What the ledger's billing month comes to, where other days are compared."""
+    comparison, ledger = check.comparison, check.ledger
+    if ledger.own is None:
+        return []
+    measure = comparison.measure
+    own, unit = ledger.own.of(measure), ledger.currency if measure == COST else "tokens"
+    more = own - comparison.ledger.of(measure)
+    apart = f"{_amount(abs(more), measure)} {'more' if more > 0 else 'less'}" if more else "as much"
+    days = f"its own month, billing days of {ledger.zone}"
+    lines = [f"         {days}, comes to {_amount(own, measure)} {unit}, {apart}"]
+    if ledger.legacy or ledger.unlisted:
+        lines.append("         charges without a remembered request stay on their billing days")
+    return lines
+
+
+def _agreeing(title: str, every: int, agree: int) -> str:
+    """Such as "all 31 days agree"."""
+    one, many = {
+        "model": ("model", "models"),
+        "day": ("day", "days"),
+        "day and model": ("day of a model", "days of models"),
+    }[title]
+    what = f"{agree:,} {one if agree == 1 else many} agree{'s' if agree == 1 else ''}"
+    if agree < every:
+        return f"the other {what}"
+    return f"all {what}" if agree > 1 else f"the {one} agrees"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _totals(check: Check) -> str:
@@ -180,7 +226,7 @@ def _pct(difference: int, of: int) -> str:
 def _explained(one: Explanation, currency: str) -> str:
     amounts = []
     if one.requests is not None:
-        amounts.append(f"{one.requests:,} request{'' if one.requests == 1 else 's'}")
+        amounts.append(_counted(one.requests, "request"))
     if one.cost_nanos is not None:
         amounts.append(f"{_amount(one.cost_nanos, COST)} {currency}")
     if one.tokens is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
+from unicodedata import category
 
 from worker.status_text import clipped
 from worker.untrusted import visible
@@ -21,6 +22,7 @@ MAX_NUMBER_LETTERS: Final = 60
 YEARS: Final = range(2000, 2200)
 _SECONDS_DIGITS: Final = 10
 _MILLIS_DIGITS: Final = 13
+_NAMED: Final = 2
 _ISO: Final = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)"
     r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,]\d{1,9})?)? ?(Z|z|UTC|[+-]\d\d(?::?\d\d)?)?)?",
@@ -31,6 +33,25 @@ _PACKED: Final = re.compile(r"(\d{4})(\d\d)(\d\d)", re.ASCII)
 _UNIX: Final = re.compile(r"(\d{10}|\d{13})(?:\.0+)?", re.ASCII)
 _PLAIN: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _SIMPLE: Final = re.compile(r"\d{1,12}(?:\.\d{1,20})?", re.ASCII)
+# What a sign may stand for; a code before it says which.
+_DOLLARS: Final = "USD AUD CAD HKD NZD SGD TWD MXN ARS CLP COP"
+_SIGNS: Final = {
+    "$": tuple(_DOLLARS.split()),
+    "\u00a5": ("CNY", "JPY"),
+    "\uffe5": ("CNY", "JPY"),
+    "\u5143": ("CNY",),
+    "\u20ac": ("EUR",),
+    "\u00a3": ("GBP",),
+    "US$": ("USD",),
+    "A$": ("AUD",),
+    "C$": ("CAD",),
+    "HK$": ("HKD",),
+    "CN\u00a5": ("CNY",),
+    "JP\u00a5": ("JPY",),
+}
+_ANY_SIGN: Final = "|".join(re.escape(one) for one in sorted(_SIGNS, key=len, reverse=True))
+_BEFORE: Final = re.compile(rf"([+-]?)\s*({_ANY_SIGN})\s*([^\s].*)", re.DOTALL)
+_BEHIND: Final = re.compile(rf"(.*[^\s])\s*({_ANY_SIGN})", re.DOTALL)
 _GROUPS: Final = "' \u00a0\u202f\u2019"
 _ONE_GROUP: Final = re.compile(r"-?\d{1,3},\d{3}", re.ASCII)
 
@@ -133,11 +154,18 @@ class Numbers:
         return int(value)
 
     def amount(self, text: str) -> Decimal:
-        """An amount of money in units of its currency, exactly. Raises ValueError."""
+        """An amount of money in units of its currency, exactly. Raises ValueError.
+
+        A currency's sign may stand before or behind it: see check_sign.
+        """
         if self._mark == "." and _SIMPLE.fullmatch(text):
             return Decimal(text)
-        bare = text.strip().removeprefix("US")
-        bare = bare.removeprefix("$") if bare.startswith("$") else text
+        _, bare = _signed(text)
+        if strange := [one for one in bare if category(one) == "Sc"]:
+            raise ValueError(
+                f"{_shown(text)} has the sign {strange[0]}, which is not known here: take the signs"
+                " away, and say --currency"
+            )
         value = self._number(bare)
         if abs(value) > MAX_COST:
             raise ValueError(f"{_shown(text)} is more than an invoice can have")
@@ -165,6 +193,33 @@ class Numbers:
         hint = f": with a decimal {'comma' if self._other == ',' else 'point'} say --decimal"
         other = f"{hint} {self._other}" if self._other in text else ""
         raise ValueError(f"{_shown(text)} is no number{other}")
+
+
+def check_sign(text: str, currency: str) -> None:
+    """That an amount's sign, if it has one, may be that of its currency. Raises ValueError."""
+    if text[-1:].isdigit() and text[0].isdigit():
+        return
+    sign, _ = _signed(text)
+    if sign is None or currency in _SIGNS[sign]:
+        return
+    meant = _SIGNS[sign]
+    name = " or ".join(meant) if len(meant) <= _NAMED else f"a dollar such as {meant[0]}"
+    raise ValueError(
+        f"{_shown(text)} is in {name}, and the row counts as {currency}: say --currency"
+        f" {meant[0]}, or what the column of currencies is"
+    )
+
+
+def _signed(text: str) -> tuple[str | None, str]:
+    """An amount's sign and the rest of it; None: it has none."""
+    bare = text.strip()
+    if len(bare) > MAX_NUMBER_LETTERS:
+        return None, text
+    if found := _BEFORE.fullmatch(bare):
+        return found[2], found[1] + found[3]
+    if found := _BEHIND.fullmatch(bare):
+        return found[2], found[1]
+    return None, text
 
 
 def _shown(text: str) -> str:

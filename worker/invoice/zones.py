@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from worker.invoice.reading import DAYS, MOMENTS
+from worker.invoice.reading import MOMENTS
 from worker.periods import day_start, load_zone, next_month
 
 if TYPE_CHECKING:
@@ -24,17 +24,15 @@ MOST_STEPS: Final = 28  # 14 hours to either side
 class ZoneFit:
     """How the ledger fits the invoice's days: as they were compared, and by other days.
 
-    ``apart``: the daily differences added up, none making up for another, by billing days.
-    ``zone_apart``: the same by days of the export's zone (None: the export has times, or that is
-    the billing zone). ``best_apart``: by days that begin ``shift`` later than those, which is a
-    zone of ``offset``. ``cancelling``: how much of the differences that were left makes up for
-    itself between days, as where days begin at the wrong hour. ``moved``: what the ledger's month
-    of the export's days has more than its billing month.
+    ``apart``: the daily differences added up, none making up for another, by the days that were
+    compared. ``billed_apart``: the same by billing days; None: those were compared.
+    ``best_apart``: by days that begin ``shift`` later than those compared, which is a zone of
+    ``offset``. ``cancelling``: how much of the differences makes up for itself between days, as
+    where days begin at the wrong hour.
     """
 
     apart: int
-    zone_apart: int | None
-    moved: int
+    billed_apart: int | None
     shift: timedelta
     offset: timedelta
     best_apart: int
@@ -56,19 +54,14 @@ def fit_zone(
     """
     if kind == MOMENTS or not ledger.times:
         return None
-    billing = load_zone(ledger.zone)
     amounts = [(at, figures.of(measure)) for at, figures in ledger.times]
-    as_billed = _by_days(amounts, _starts(ledger.month, billing))
-    apart = _apart(as_billed, invoice_days)
-    base, zone_apart, moved = billing, None, 0
-    if kind == DAYS and zone.key != billing.key:
-        by_zone = _by_days(amounts, _starts(ledger.month, zone))
-        zone_apart = _apart(by_zone, invoice_days)
-        moved = sum(by_zone.values()) - sum(as_billed.values())
-        base = zone
-    starts = _starts(ledger.month, base)
+    billed_apart = None
+    if ledger.days_zone is not None:
+        billing = _starts(ledger.month, load_zone(ledger.zone))
+        billed_apart = _apart(_by_days(amounts, billing), invoice_days)
+    starts = _starts(ledger.month, load_zone(ledger.days_zone or ledger.zone))
     as_said = _by_days(amounts, starts)
-    together = abs(sum(as_said.values()) - sum(invoice_days.values()))
+    apart = _apart(as_said, invoice_days)
     tried = []
     for step in range(-MOST_STEPS, MOST_STEPS + 1):
         shift = step * STEP
@@ -76,15 +69,20 @@ def fit_zone(
         tried.append((_apart(days, invoice_days), abs(step), shift))
     best_apart, _, shift = min(tried)
     said = starts[0][1].astimezone(zone).utcoffset() or timedelta()
-    cancelling = _apart(as_said, invoice_days) - together
-    return ZoneFit(apart, zone_apart, moved, shift, said - shift, best_apart, cancelling)
+    cancelling = apart - abs(sum(as_said.values()) - sum(invoice_days.values()))
+    return ZoneFit(apart, billed_apart, shift, said - shift, best_apart, cancelling)
+
+
+def month_starts(month: date, zone: ZoneInfo) -> list[datetime]:
+    """The first instants of the month's days in a zone, and the end's as one more; in UTC."""
+    end = next_month(month)
+    days = [month + timedelta(days=number) for number in range((end - month).days + 1)]
+    return [day_start(day, zone) for day in days]
 
 
 def _starts(month: date, zone: ZoneInfo) -> list[tuple[date, datetime]]:
-    """The month's days with their first instants, and the end's as one more."""
-    end = next_month(month)
-    days = [month + timedelta(days=number) for number in range((end - month).days + 1)]
-    return [(day, day_start(day, zone)) for day in days]
+    starts = month_starts(month, zone)
+    return [(month + timedelta(days=number), start) for number, start in enumerate(starts)]
 
 
 def _by_days(

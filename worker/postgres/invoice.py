@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from worker.errors import UsageError
-from worker.invoice.figures import NOTHING, Figures, LedgerCell, LedgerMonth, Part
+from worker.invoice.figures import (
+    NOTHING,
+    PARTS,
+    Figures,
+    LedgerCell,
+    LedgerMonth,
+    Part,
+    total,
+)
+from worker.invoice.zones import month_starts
+from worker.periods import load_zone, month_of
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import date
+    from datetime import date, datetime
     from decimal import Decimal
+    from zoneinfo import ZoneInfo
 
     import asyncpg
 
@@ -20,7 +31,6 @@ if TYPE_CHECKING:
 # A month of a hundred million requests is read in minutes.
 MONTH_TIMEOUT_SECONDS: Final = 900.0
 MAX_CELLS: Final = 200_000
-_PARTS: Final = ("stale", "unreserved", "unpriced", "held", "dropped")
 
 
 class PostgresInvoice:
@@ -51,11 +61,14 @@ class PostgresInvoice:
             found.setdefault(row["currency"], []).append((row["valid_from"], row["rate"]))
         return found
 
-    async def month(self, month: date, wanted: Callable[[str], bool] | None) -> LedgerMonth:
-        """A month by billing day and model: of the models that are wanted, None: all, and legacy.
+    async def month(
+        self, month: date, wanted: Callable[[str], bool] | None, zone: ZoneInfo | None = None
+    ) -> LedgerMonth:
+        """A month by day and model: of the models that are wanted, None: all, and legacy.
 
-        What has no model is left out where only some models are wanted. Raises UsageError for
-        more days and models than an invoice can have.
+        ``zone``: by its days, None: by billing days. What has no model is left out where only
+        some models are wanted. Raises UsageError for more days and models than an invoice can
+        have.
         """
         queries = self._queries
         with translated():
@@ -64,47 +77,69 @@ class PostgresInvoice:
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
                 rules = await connection.fetchrow(queries["billing_rules"])
+                if rules is None:
+                    raise RuntimeError("quota_settings has no row")
+                starts = _other_starts(month, zone, rules["billing_zone"])
+                # a day of another zone has parts of two billing days
+                most = MAX_CELLS if starts is None else 2 * MAX_CELLS
                 rows = await connection.fetch(
-                    queries["ledger_cells"], month, MAX_CELLS + 1, timeout=MONTH_TIMEOUT_SECONDS
+                    queries["ledger_cells"], month, most + 1, starts, timeout=MONTH_TIMEOUT_SECONDS
                 )
                 days = await connection.fetch(
                     queries["ledger_days"], month, timeout=MONTH_TIMEOUT_SECONDS
                 )
-                cells = tuple(_cell(row) for row in rows)
                 names = None
                 if wanted is not None:
-                    names = sorted({cell.model for cell in cells if wanted(cell.model)})
+                    names = sorted({row["model"] for row in rows if wanted(row["model"])})
                 times = await connection.fetch(
                     queries["ledger_times"], month, names, timeout=MONTH_TIMEOUT_SECONDS
                 )
-        if rules is None:
-            raise RuntimeError("quota_settings has no row")
-        if len(rows) > MAX_CELLS:
+        if len(rows) > most:
             raise UsageError(
                 f"the ledger's {month:%Y-%m} has more than {MAX_CELLS:,} days and models: the names"
                 " that gateways give as p_model are no models"
             )
         legacy = {row["day"]: _figures(row, "legacy") for row in days}
         unlisted = {row["day"]: _figures(row, "used") - legacy[row["day"]] for row in days}
-        for cell in cells:
+        cells: dict[tuple[date, str], LedgerCell] = {}
+        own = NOTHING
+        for row in rows:
+            cell = _cell(row)
+            place, chosen = (cell.day, cell.model), names is None or cell.model in names
+            if month_of(cell.day) == month and chosen:
+                cells[place] = cells[place] + cell if place in cells else cell
+            if month_of(row["billed"]) != month:
+                continue
             known = cell.charged.figures + cell.held.figures
-            unlisted[cell.day] = unlisted.get(cell.day, NOTHING) - Figures(
+            unlisted[row["billed"]] = unlisted.get(row["billed"], NOTHING) - Figures(
                 known.in_tokens, 0, known.out_tokens, known.cost_nanos
             )
+            own += cell.charged.figures if chosen else NOTHING
         everything = names is None
+        without = (*legacy.values(), *unlisted.values()) if everything else ()
         return LedgerMonth(
             month=month,
             zone=rules["billing_zone"],
             currency=rules["currency"],
-            cells=cells if names is None else tuple(c for c in cells if c.model in set(names)),
+            cells=tuple(cells.values()),
             legacy=_told(legacy) if everything else {},
             unlisted=_told(unlisted) if everything else {},
             times=tuple((row["at"], _figures(row, "charged", cached=False)) for row in times),
+            days_zone=None if starts is None or zone is None else zone.key,
+            own=None if starts is None else own + total(without),
         )
 
 
+def _other_starts(month: date, zone: ZoneInfo | None, billing: str) -> list[datetime] | None:
+    """When the days of ``zone`` begin; None: when the billing days do."""
+    if zone is None:
+        return None
+    starts = month_starts(month, zone)
+    return None if starts == month_starts(month, load_zone(billing)) else starts
+
+
 def _cell(row: asyncpg.Record) -> LedgerCell:
-    parts = {name: Part(row[name], _figures(row, name)) for name in _PARTS}
+    parts = {name: Part(row[name], _figures(row, name)) for name in PARTS}
     charged = Part(row["charged"], _figures(row, "charged", cached=True))
     return LedgerCell(row["day"], row["model"], charged, **parts)
 
