@@ -183,8 +183,8 @@ def _zone(
     apart = fit.apart
     if fit.billed_apart is not None and apart < fit.billed_apart:
         text = (
-            f"the invoice's days are of {zone.key}, the ledger's of {ledger.zone}: comparing by the"
-            " invoice's took away of the daily differences"
+            f"the invoice's days are of {zone.key}, the ledger's of {ledger.zone}: the requests"
+            " were put on the invoice's days, by billing days the daily differences are larger by"
         )
         yield _of_measure("zone", text, comparison, fit.billed_apart - apart)
     shifted = fit.cancelling * _HALF >= apart > comparison.allowed

@@ -26,6 +26,8 @@ HEADER: Final = ("ledger", "invoice", "difference", "%", "")
 RIGHT: Final = frozenset({1, 2, 3, 4})
 NONE: Final = "-"
 BEYOND: Final = "beyond"
+CAUSES_TITLE: Final = "what may explain it, with how much there is of each"
+NOTES_TITLE: Final = "to know"
 _WORDS: Final = {
     COST: "cost",
     INPUT: "input tokens",
@@ -70,10 +72,11 @@ def render_text(check: Check, top: int | None) -> str:
             lines.append(f"… and {len(found) - len(rows)} more: --top {len(found)}")
         if len(every) > len(found):
             lines.append(_agreeing(title, len(every), len(every) - len(found)))
-    if check.explanations:
-        title = "what may explain it, with how much there is of each"
-        lines.extend(("", title if comparison.differs else "to know"))
-        lines.extend(f"- {_explained(one, currency)}" for one in check.explanations)
+    causes = [one for one in check.explanations if comparison.differs and one.kind != "zone"]
+    notes = [one for one in check.explanations if one not in causes]
+    for title, told in ((CAUSES_TITLE, causes), (NOTES_TITLE, notes)):
+        if told:
+            lines.extend(("", title, *(f"- {_explained(one, currency)}" for one in told)))
     lines.extend(("", _verdict(comparison, currency)))
     return "\n".join(lines)
 
