@@ -22,6 +22,8 @@ async def test_found_explained_mended_and_clean_again(dsn: str, conn: Connection
         "SELECT to_char(quota_month(quota_day(clock_timestamp())), 'YYYY-MM')"
     )
     assert clean.out == f"{month} (open, UTC): no drift, no remark\n"
+    past = await quota_worker(dsn, "audit", "--month", "2020-01")
+    assert past.out == "2020-01 (no charges, UTC): no drift, no remark\n"
     nothing = await quota_worker(dsn, "audit", "--repair")
     assert nothing.out == f"{month} (open, UTC): nothing to mend; no drift, no remark\n"
 

@@ -38,7 +38,7 @@ async def world(
     log = await asyncpg.connect(world.environ["LOG_DSN"])
     await log.execute(SPEND)
     await log.execute(
-        "INSERT INTO spend (request_id, tenant, tin, tout, cost) VALUES ('known', 'a', 7, 3, 0.5), ('bad', 'a', -7, 3, 0)"
+        "INSERT INTO spend (request_id, tenant, tin, tout, cost) VALUES ('known', 'a', 7, 3, 0.5), ('bad', 'a', -7, 3, 0), ('running', 'a', NULL, NULL, NULL)"
     )
     yield world
     await log.close()
@@ -56,7 +56,8 @@ async def test_sources_are_listed_and_tried(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address, world.dsn = world.dsn, "postgresql://nobody@127.0.0.1:1/none"  # not needed for it
-    api = UsageServer(answers={"*": (503, {"secret": SECRET})})
+    answers = {"*": (503, {"secret": SECRET}), "running": (202, b""), "page": (200, b"<html>")}
+    api = UsageServer(answers=answers, more_headers="")
     await api.start()
     text = api.text() + SQL
 
@@ -76,6 +77,8 @@ async def test_sources_are_listed_and_tried(
     assert shown[-1][:3] == ["nothing", "was", "settled:"]
     assert await command(world, text, *KNOWN[:-1], "unknown") == 1
     assert "knows no usage of request unknown" in capsys.readouterr().err
+    assert await command(world, text, *KNOWN[:-1], "running") == 1
+    assert "not yet, the usage of request running is to come" in capsys.readouterr().err
     assert await command(world, text, *KNOWN[:-1], "bad") == 1
     assert "set aside: wrong_number: in_tokens is -7: a whole" in capsys.readouterr().err
 
@@ -87,6 +90,15 @@ async def test_sources_are_listed_and_tried(
         "  cause: server_error: HTTP 503",
         "  do: look in the service's log",
     ]
+    for tenant_request, words in (
+        ((*KNOWN[2:-1], "running"), "it answered: not yet, the usage of request running is to"),
+        ((*KNOWN[2:-1], "page"), "set aside: unreadable: "),
+    ):
+        assert await command(world, text, "test", "api", *tenant_request) == 1
+        assert words in capsys.readouterr().err
+    api.answers["*"] = (204, b"")
+    assert await command(world, text, "test", "api") == 0
+    assert "it answered: not yet, of a request that nobody made" in capsys.readouterr().out
     await api.stop()
     for arguments, words in (
         (("test", "lag"), "'lag' is no usage source here: did you mean log?"),
@@ -98,6 +110,11 @@ async def test_sources_are_listed_and_tried(
     world.dsn = address
     assert await command(world, text, "faults") == 0
     assert capsys.readouterr().out == "no answer of a usage source was set aside\n"
+    assert await command(world, text, "faults", "log") == 0
+    assert capsys.readouterr().out == "no answer of the usage source log was set aside\n"
+    for file, words in ((text, "did you mean log"), ("", "none is configured, see")):
+        with pytest.raises(UsageError, match=f"'lag' is no usage source here: {words}"):
+            await command(world, file, "faults", "lag")
 
 
 async def test_a_tick_asks_with_the_workers_rights_and_says_what_failed(
@@ -138,6 +155,12 @@ async def test_a_tick_asks_with_the_workers_rights_and_says_what_failed(
             *("warning", "gone", "unreachable", 1)
         ]
         assert await conn.fetchval(STATES) == ["bad open", "gone open", "known settled"]
+        # typed by hand without the configuration: left to those who have it
+        done = await quota_worker(address, "run", "reconcile", **environ)
+        (line,) = [json.loads(one) for one in done.err.splitlines() if "cure" in one]
+        assert (done.code, line["event"]) == (0, "no usage source configured")
+        assert "--config" in line["cure"]
+        assert await conn.fetchval(STATES) == ["bad open", "gone open", "known settled"]
         # the wait is over, and now every source is down: asked once more, though no row has changed
         await conn.execute(earlier)
         await conn.execute(earlier)
@@ -148,8 +171,15 @@ async def test_a_tick_asks_with_the_workers_rights_and_says_what_failed(
     finally:
         await conn.execute(f"DROP ROLE {name}")
     assert await faults(conn) == {"a/bad": "wrong_number"}
-    assert await command(world, SQL, "faults", "log") == 0
-    (row,) = capsys.readouterr().out.splitlines()[1:]
+    await conn.execute(
+        "UPDATE quota_settings SET billing_zone = 'Asia/Shanghai';"
+        "UPDATE quota_source_faults SET seen_at = '2026-11-30T20:05:00Z'"
+    )
+    # the name of one that is configured no more
+    assert await command(world, "", "faults", "log") == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.startswith("seen (Asia/Shanghai)")
+    assert row.startswith("2026-12-01 04:05 ")
     assert row.split()[2:7] == ["log", "wrong_number", "a", "bad", "1"]
     assert row.endswith("in_tokens is -7: a whole number from 0 to 10^12 is needed")
 

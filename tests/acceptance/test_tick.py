@@ -254,9 +254,16 @@ async def test_a_locked_tenant_is_left_for_the_next_tick(
 
 async def test_a_dry_run_changes_nothing(dsn: str, conn: Connection) -> None:
     await overdue_holds(conn, 2)
+    await conn.execute(
+        "INSERT INTO quota_usage_inbox (tenant_id, request_id, input_tokens, output_tokens)"
+        " VALUES ('t', 'x', 1, 1);"
+        "SELECT quota_settle(tenant_id, 'y', 1, 1, NULL, p_model => 'm') FROM tenant_limits LIMIT 1;"
+        "SELECT quota_settle(tenant_id, 'z', 1, 1, NULL, p_model => 'n') FROM tenant_limits LIMIT 1;"
+        "INSERT INTO quota_prices (origin, model, currency, input, output) VALUES ('file', 'm', 'USD', 1, 1)"
+    )
     done = await quota_worker(dsn, "tick", "--dry-run")
     assert done.code == 0
-    assert "overdue 2" in done.out
+    assert "reconcile   overdue 2, inbox_waiting 1, priceable 1\n" in done.out
     assert await conn.fetchval("SELECT count(*) FROM quota_reservations WHERE state = 'open'") == 2
     for table in (
         "job_runs",

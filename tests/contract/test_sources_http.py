@@ -110,10 +110,13 @@ async def test_every_answer_is_read_or_set_aside_by_name(world: World, api: Usag
     assert await faults(world.conn) == wanted
     assert (counts.source_asked, counts.source_settled) == (len(ANSWERS), 2)
     assert counts.source_set_aside == len(wanted)
+    assert counts.source_failed == 0  # each was answered
     assert {failure.cause: failure.times for failure in counts.failures} == {
         "unknown_answer": 3,
         "too_large": 1,
     }
+    (said,) = [f.detail for f in counts.failures if f.cause == "unknown_answer"]
+    assert said.startswith("JSON by its type, application/json, but not readable as such; it begin")
     state = await charged(world.conn)
     assert state["a/known"] == state["a/odd/ä b?"] == ("settled", 70, 30, 1200)
     assert {name for name, (s, *_) in state.items() if s == "settled"} == {"a/known", "a/odd/ä b?"}
@@ -163,6 +166,28 @@ async def test_a_server_that_is_down_is_left_alone_and_asked_again_at_the_next_t
     counts = await world.reconcile(behind + text, NOW + 5 * MINUTE)
     assert (counts.source_settled, counts.expired_estimate) == (7 * len(DOWN), 0)
     assert [(f.source, f.cause) for f in counts.failures] == [("behind", "unreachable")]
+
+
+async def test_a_process_without_sources_leaves_what_is_overdue_to_those_that_have_them(
+    world: World, api: UsageServer
+) -> None:
+    await overdue(world.conn, "a/r")  # overdue for two minutes
+    await world.reconcile(api.text())
+    counts = await world.reconcile("", NOW + 57 * MINUTE)
+    assert (counts.expired_estimate, counts.failed, counts.leftover) == (0, 0, False)
+    (failure,) = counts.failures
+    assert failure.cause == "sources_not_set"
+    assert "less than 60 minutes is left to those" in failure.detail
+    counts = await world.reconcile("", NOW + 58 * MINUTE)
+    assert (counts.expired_estimate, len(counts.failures)) == (1, 1)
+    # nothing is overdue: nothing to tell
+    assert (await world.reconcile("", NOW + 59 * MINUTE)).failures == ()
+    # a day later the sources are taken for taken out
+    await world.conn.execute("UPDATE quota_source_rates SET next_at = now() - interval '25 hours'")
+    for hours, ended in ((23, 0), (24, 2)):
+        await overdue(world.conn, f"a/{hours}", at=NOW + 60 * hours * MINUTE - 12 * MINUTE)
+        counts = await world.reconcile("", NOW + 60 * hours * MINUTE)
+        assert (counts.expired_estimate, len(counts.failures)) == (ended, ended == 0)
 
 
 async def test_no_word_of_a_secret_address_or_certificate_shows(
