@@ -219,6 +219,16 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.FileIO):
+        # With PYTHONUNBUFFERED nobody looks how much of a long text was taken: its rest is lost
+        # without an error where the disk is full or the reader goes away.
+        encoding = sys.stdout.encoding
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(sys.stdout.detach()),
+            encoding=encoding,
+            errors="backslashreplace",
+            line_buffering=True,
+        )
 
 
 def _flush() -> int:

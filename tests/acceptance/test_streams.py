@@ -54,13 +54,17 @@ async def test_a_full_or_closed_stdout_is_named(
         assert errors == f"quota-worker: stdout could not be written: {why}\n"
 
 
-@pytest.mark.parametrize(("words", "unbuffered"), [("settings", "1"), ("migrate --print", "")])
+@pytest.mark.parametrize(
+    ("words", "unbuffered", "taken"),
+    [("settings", "1", 0), ("migrate --print", "", 0), ("migrate --print", "1", 10)],
+)
 async def test_a_reader_that_went_away_is_no_fault_of_the_database(
-    dsn: str, words: str, unbuffered: str
+    dsn: str, words: str, unbuffered: str, taken: int
 ) -> None:
     """As `| head` does: while the command still runs, since its answer is large or sent at once."""
     reader, writer = os.pipe()
-    os.close(reader)
+    if not taken:
+        os.close(reader)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "worker", *words.split()),
         stdout=writer,
@@ -68,6 +72,9 @@ async def test_a_reader_that_went_away_is_no_fault_of_the_database(
         env=environment(dsn, PYTHONUNBUFFERED=unbuffered),
     )
     os.close(writer)
+    if taken:
+        assert len(await asyncio.to_thread(os.read, reader, taken)) == taken
+        os.close(reader)
     _, errors = await asyncio.wait_for(process.communicate(), UNTIL_SECONDS)
     assert (process.returncode, errors) == (141, b"")
 

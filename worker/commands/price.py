@@ -34,8 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     load = actions.add_parser("load", help="replace the overrides by those of a file")
     load.add_argument("file", metavar="FILE", type=Path, help="TOML or CSV, see docs/prices.md")
-    rates = actions.add_parser("rates", help="rates of other currencies")
-    what = rates.add_subparsers(dest="what", metavar="ACTION", required=True)
+    rates = actions.add_parser("rates", help="rates of other currencies: list, load")
+    rates.set_defaults(currency=None, top=None, json=False)  # without ACTION: list
+    what = rates.add_subparsers(dest="what", metavar="ACTION")
     shown = what.add_parser("list", help="the rates in the database, newest first")
     shown.add_argument("currency", metavar="CURRENCY", nargs="?", help="only this one's")
     _add_listing(shown)
@@ -66,7 +67,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     """Files and the package are read before the database is asked for anything."""
     if args.action == "update":
         return await _update(args, deps)
-    if args.action == "rates" and args.what == "list":
+    if args.action == "rates" and args.what != "load":
         return await _list_rates(args, deps)
     if args.action in {"load", "rates"}:
         return await _load(args, deps)
