@@ -99,6 +99,29 @@ def traffic_at_noon_moved() -> dict[str, Explanation]:
     return explained(ledger, make_invoice(theirs))
 
 
+def test_days_that_are_the_ledgers_own_are_told_though_nothing_cancels() -> None:
+    """All that moves lies at the month's end: no day makes up for it."""
+    noons = [datetime(2026, 10, day, 12, tzinfo=UTC) for day in range(1, 32)]
+    flat: Cells = {(noon.date(), "a"): cost(UNIT) for noon in noons}
+    eve = datetime(2026, 9, 30, 20, tzinfo=UTC)  # the first of October in Shanghai
+
+    def told(first: int) -> dict[str, Explanation]:
+        ledger = make_ledger(
+            flat,
+            zone="Asia/Shanghai",
+            days_zone="UTC",
+            times=tuple((at, cost(UNIT * (50 if at == eve else 1))) for at in (eve, *noons)),
+        )
+        return explained(ledger, make_invoice({**flat, (MONTH, "a"): cost(first * UNIT)}))
+
+    hint = told(51)["zone_hint"]
+    assert hint.text.startswith("the days fit as if the invoice's were of Asia/Shanghai, as the")
+    assert hint.cost_nanos == 50 * UNIT
+    assert "zone_hint" not in told(34)  # 33 apart as said, 17 by the ledger's days
+    assert "zone_hint" in told(35)
+    assert "zone_hint" not in told(1)
+
+
 def test_one_wrong_day_is_no_zone() -> None:
     theirs = {MONTH + timedelta(days=n): 10 * UNIT for n in range(31)}
     theirs[MONTH + timedelta(days=30)] = UNIT

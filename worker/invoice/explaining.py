@@ -197,6 +197,12 @@ def _zone(
             " daily differences"
         )
         yield _of_measure("zone_hint", text, comparison, apart - fit.best_apart)
+    elif fit.billed_apart is not None and apart > max(comparison.allowed, fit.billed_apart * _HALF):
+        text = (
+            f"the days fit as if the invoice's were of {ledger.zone}, as the ledger's, and not of"
+            f" {zone.key} (say it with --zone), which makes of the daily differences"
+        )
+        yield _of_measure("zone_hint", text, comparison, apart - fit.billed_apart)
 
 
 def _currency(invoice: Invoice, ledger: LedgerMonth) -> Iterator[Explanation]:
