@@ -119,7 +119,9 @@ def unpriced_table(
     """One line per model, with what to do about it."""
     lines = [
         (
-            "(none)" if group.model is None else clipped(visible(group.model), _LONG_NAME_CELLS),
+            "(no model)"
+            if group.model is None
+            else clipped(visible(group.model), _LONG_NAME_CELLS),
             f"{group.requests:,}",
             "" if group.in_tokens is None else f"{group.in_tokens:,}",
             "" if group.out_tokens is None else f"{group.out_tokens:,}",

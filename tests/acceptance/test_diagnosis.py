@@ -15,6 +15,7 @@ from unit.configuration_world import faults_of
 from worker import cli
 from worker.assets import Assets
 from worker.commands.preview import preview_message
+from worker.estimates import NAMELESS
 from worker.facts_shape import facts_faults
 from worker.notifiers.feishu_card import BODY_MAX_BYTES, card_bodies
 from worker.notifiers.preview import CHANNELS, WITHOUT_DIGESTS, preview
@@ -138,6 +139,29 @@ def test_hostile_and_long_labels_fit_every_channel(language: str, renderer: Rend
             1,
         )
         assert len(markdown) == len(renderer.render(harmless, "feishu", "md").splitlines())
+
+
+@pytest.mark.parametrize(
+    ("language", "named", "nameless"),
+    [
+        ("en", "m, app a, key k", "(no model), (no app), (no key)"),
+        ("zh-CN", "m,应用 a,密钥 k", "(未注明模型),(未注明应用),(未注明密钥)"),
+    ],
+)
+def test_what_a_group_has_no_name_for_is_said_as_in_estimates(
+    language: str, named: str, nameless: str, renderer: Renderer
+) -> None:
+    (facts,) = sample_facts("usage-missing", "usual")
+    none, name = dict.fromkeys(NAMELESS), {"model": "m", "app": "a", "api_key": "k"}
+    groups = [facts["groups"][0] | {"api_key": None} | none, facts["groups"][0] | name]
+    facts |= {"groups": groups, "group_count": 2}
+    message = preview_message(facts, "usage-missing", "console", language, 1)
+    line, *details = preview(renderer, [message], "console").splitlines()
+    assert nameless in line
+    assert any(f"1. {nameless}" in one for one in details)
+    assert any(f"2. {named}" in one for one in details)
+    if language == "en":
+        assert nameless == ", ".join(NAMELESS.values())
 
 
 def test_it_is_a_line_of_a_digest(renderer: Renderer) -> None:
