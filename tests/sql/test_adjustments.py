@@ -191,6 +191,23 @@ async def test_direct_writes_count_once_whether_the_closing_saw_them_or_not(
     await assert_totals_are_the_days(conn)
 
 
+async def test_a_direct_write_of_a_month_long_closed_is_an_adjustment_too(
+    conn: Connection, calls: Calls
+) -> None:
+    await used(calls, "r", IN_OCTOBER, (10, 5, 100))
+    await roll(conn, OCTOBER_CLOSES)
+    later = NOVEMBER_CLOSES + timedelta(hours=1)
+    await roll(conn, later)
+    await conn.execute("UPDATE quota_usage SET output_tokens = output_tokens + 7, cost_cents = 1")
+    await conn.execute("SELECT quota_book_legacy(1000, $1)", later)
+    await roll(conn, later)
+    assert await totals(conn) == {
+        (OCTOBER, OCTOBER, "sales"): (1, 10, 5, 100),
+        (DECEMBER, OCTOBER, "sales"): (0, 0, 7, 10_000_000),
+    }
+    await assert_totals_are_the_days(conn)
+
+
 async def test_a_correction_that_races_the_closing_is_in_the_totals_or_an_adjustment(
     conn: Connection, connect: Connect
 ) -> None:
