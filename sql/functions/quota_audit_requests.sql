@@ -69,6 +69,26 @@ BEGIN
                     WHERE d.tenant_id = p_row.tenant_id AND d.request_id = p_row.request_id AND d.seen_at > p_row.booked_at);
 END $$;
 
+-- The inbox's rows that were received in that time, set aside, and need a look still.
+CREATE OR REPLACE FUNCTION quota_audit_set_aside(p_from timestamptz, p_until timestamptz, p_now timestamptz)
+RETURNS SETOF quota_usage_inbox
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+-- One pass over the inbox, also where statistics know nothing of it yet: a tenant's rows for each row would be squares.
+SET enable_nestloop = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT i.* FROM quota_usage_inbox i
+     WHERE i.outcome IN ('invalid', 'conflict') AND i.received_at >= p_from AND i.received_at < p_until
+       AND NOT quota_audit_inbox_mended(i, p_now)
+       -- right figures that were appended behind it: those of a conflict under another usage id
+       AND NOT EXISTS (SELECT FROM quota_usage_inbox j
+                        WHERE j.tenant_id = i.tenant_id AND j.request_id = i.request_id AND j.inbox_id > i.inbox_id
+                          AND j.outcome NOT IN ('invalid', 'conflict')
+                          AND (i.outcome = 'invalid' OR j.usage_id IS DISTINCT FROM i.usage_id));
+END $$;
+
 -- What is no drift, and for somebody to look at: a row per tenant (and model; of folded: and day), found being how many.
 CREATE OR REPLACE FUNCTION quota_audit_remarks(p_month date, p_now timestamptz, p_span tstzrange)
 RETURNS TABLE (
@@ -106,14 +126,7 @@ AS $$
     SELECT 'inbox', i.tenant_id, NULL, NULL, p_month, count(*), max(i.request_id),
            CASE i.outcome WHEN 'conflict' THEN 'usage in the inbox was set aside: its usage id came before with other figures'
                           ELSE 'usage in the inbox was set aside: the tenant never existed, or the figures are unusable' END
-      FROM quota_usage_inbox i, months m
-     WHERE i.outcome IN ('invalid', 'conflict') AND i.received_at >= m.from_at AND i.received_at < m.until_at
-       AND NOT quota_audit_inbox_mended(i, p_now)
-       -- right figures that were appended behind it: those of a conflict under another usage id
-       AND NOT EXISTS (SELECT FROM quota_usage_inbox j
-                        WHERE j.tenant_id = i.tenant_id AND j.request_id = i.request_id AND j.inbox_id > i.inbox_id
-                          AND j.outcome NOT IN ('invalid', 'conflict')
-                          AND (i.outcome = 'invalid' OR j.usage_id IS DISTINCT FROM i.usage_id))
+      FROM months m, quota_audit_set_aside(m.from_at, m.until_at, p_now) i
      GROUP BY i.tenant_id, i.outcome
     UNION ALL
     SELECT 'folded', f.tenant_id, f.department_id, f.environment, f.period, 1, f.request_id,
