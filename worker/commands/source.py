@@ -55,7 +55,8 @@ def _list(deps: Deps) -> int:
 
     asking = deps.delivery().asking
     if not asking.sources:
-        say("no usage source is configured: the stale policy is applied at once (docs/sources.md)")
+        say("no usage source is configured here: without any, the stale policy is applied at once")
+        say("where the schedule has some, its configuration is missing (--config); docs/sources.md")
         return 0
     header = ("source", "kind", "asks", "time limit")
     rows = [
