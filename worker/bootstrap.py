@@ -161,13 +161,15 @@ class Deps:
         from worker.postgres.outbox import OutboxRules, PostgresOutbox, PostgresWarnings
         from worker.postgres.queries import load_queries
 
-        ledger = load_queries(self.assets, "ledger")
+        queries = load_queries(self.assets, "ledger")
         outbox = load_queries(self.assets, "outbox")
         pool = await self.pool()
         self._stack.push_async_callback(channels.close)
         rules = OutboxRules(channels.served, channels.fallbacks, channels.quiet)
+        ledger = PostgresLedger(pool, queries)
         return JobPorts(
-            ledger=PostgresLedger(pool, ledger),
+            ledger=ledger,
+            expiry=ledger,
             months=PostgresMonths(pool, load_queries(self.assets, "jobs")),
             warnings=PostgresWarnings(pool, outbox, channels.routes),
             outbox=PostgresOutbox(pool, outbox, rules),
@@ -178,7 +180,7 @@ class Deps:
                 channels.routes,
                 self.delivery().diagnosis,
             ),
-            outlook=PostgresOutlook(pool, ledger),
+            outlook=PostgresOutlook(pool, queries),
             asking=await self._asking(),
         )
 

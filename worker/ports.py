@@ -42,8 +42,11 @@ class Pace(Protocol):
         """Return when it may go out."""
 
 
-class Ledger(Protocol):
-    """What reconcile needs of the ledger."""
+class Expiry(Protocol):
+    """What reconcile needs to end reservations whose time ran out."""
+
+    async def expire_stale(self, limit: int, now: datetime | None) -> Sequence[StaleEnded]:
+        """End the oldest, at most ``limit``, by their tenants' policies."""
 
     async def find_overdue(
         self, limit: int, batch_rows: int, now: datetime | None, wait_seconds: int
@@ -57,6 +60,10 @@ class Ledger(Protocol):
 
         Tenants that others have locked are left out; if all are, ``wait`` for one.
         """
+
+
+class Ledger(Protocol):
+    """What else reconcile needs of the ledger."""
 
     async def book_legacy(self, limit: int, now: datetime | None) -> int:
         """Fold in at most ``limit`` direct writes of legacy programs; returns how many."""

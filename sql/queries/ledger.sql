@@ -1,3 +1,7 @@
+-- name: expire_stale
+SELECT tenant_id, policy, ended, in_tokens, out_tokens, cost_nanos
+  FROM quota_expire_stale($1::integer, $2::timestamptz);
+
 -- name: find_overdue
 SELECT places::text AS places, cardinality(places) AS rows
   FROM quota_overdue_find($1::integer, $2::integer, $3::timestamptz, $4::integer);

@@ -80,6 +80,7 @@ async def run_deliver(
     try:
         ports = JobPorts(
             ledger=cast("Any", None),
+            expiry=cast("Any", None),
             months=cast("Any", None),
             warnings=PostgresWarnings(pool, queries, channels.routes),
             outbox=PostgresOutbox(

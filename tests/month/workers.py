@@ -171,7 +171,9 @@ class Worker:
         nobody = cast("Any", None)
         return cls(
             pool,
-            JobPorts(nobody, nobody, warnings, outbox, channels, diagnosis=nobody, outlook=nobody),
+            JobPorts(
+                nobody, nobody, nobody, warnings, outbox, channels, diagnosis=nobody, outlook=nobody
+            ),
             clock,
         )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from worker.ports import (
         Channels,
         Diagnosis,
+        Expiry,
         Ledger,
         Months,
         Outbox,
@@ -107,6 +108,7 @@ class JobPorts(NamedTuple):
     """
 
     ledger: Ledger
+    expiry: Expiry
     months: Months
     warnings: Warnings
     outbox: Outbox

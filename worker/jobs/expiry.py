@@ -1,8 +1,9 @@
-"""Reconcile's expiry: looks where many overdue reservations lie, then ends them in small batches.
+"""Reconcile's expiry: the few of an ordinary tick in one call, a backlog in small batches.
 
-A look takes no locks and orders what it finds by department and tenant, so that a batch
-locks few tenants for a few milliseconds and writes few counters: a gateway's requests
-hardly wait, and a backlog of any size goes at an even rate in even memory.
+For a backlog it looks where many overdue reservations lie, then ends them. A look takes no
+locks and orders what it finds by department and tenant, so that a batch locks few tenants for
+a few milliseconds and writes few counters: a gateway's requests hardly wait, and a backlog of
+any size goes at an even rate in even memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from worker.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from worker.jobs.context import JobContext
+    from worker.models import StaleEnded
 
 LOOK_ROWS = 50_000
 BATCH_ROWS = 250
@@ -39,6 +43,11 @@ class ExpiryTally:
     lock_timeouts: int = 0
     leftover: bool = False
     errors: list[DatabaseError] = field(default_factory=list)
+
+    def add(self, groups: Sequence[StaleEnded]) -> None:
+        """What one batch ended."""
+        for group in groups:
+            self.ended[group.policy] += group.ended
 
     @property
     def total(self) -> int:
@@ -67,8 +76,11 @@ async def expire_overdue(ctx: JobContext, wait_seconds: int) -> ExpiryTally:
 
 async def _look_and_end(ctx: JobContext, wait_seconds: int, tally: ExpiryTally) -> bool:
     """One look and its batches; False when another look is of no use."""
-    found = await ctx.ports.ledger.find_overdue(LOOK_ROWS, BATCH_ROWS, ctx.now, wait_seconds)
+    found = await ctx.ports.expiry.find_overdue(LOOK_ROWS, BATCH_ROWS, ctx.now, wait_seconds)
     rows, before = sum(batch.rows for batch in found), tally.total
+    if wait_seconds == 0 and rows <= BATCH_ROWS and await _end_few(ctx, tally):
+        tally.leftover |= tally.total - before < rows
+        return False
     busy: list[str] = []
     for places in [batch.places for batch in found]:
         if _should_stop(ctx, tally):
@@ -89,12 +101,27 @@ async def _look_and_end(ctx: JobContext, wait_seconds: int, tally: ExpiryTally) 
     return False
 
 
+async def _end_few(ctx: JobContext, tally: ExpiryTally) -> bool:
+    """What an ordinary tick finds, in one call, asked even where a look found nothing.
+
+    False: it met a lock or a deadlock, and the batches are to be tried.
+    """
+    if _should_stop(ctx, tally):
+        return True
+    try:
+        tally.add(await ctx.ports.expiry.expire_stale(BATCH_ROWS, ctx.now))
+    except (LockTimeoutError, SerializationError) as error:
+        tally.lock_timeouts += isinstance(error, LockTimeoutError)
+        return False
+    return True
+
+
 async def _end(
     ctx: JobContext, places: str, wait_seconds: int, tally: ExpiryTally, *, wait: bool
 ) -> bool:
     """One batch, one transaction; False when nothing ended, for the locks of others or as it is."""
     try:
-        groups = await ctx.ports.ledger.expire_places(places, ctx.now, wait_seconds, wait=wait)
+        groups = await ctx.ports.expiry.expire_places(places, ctx.now, wait_seconds, wait=wait)
     except (LockTimeoutError, SerializationError) as error:
         tally.lock_timeouts += isinstance(error, LockTimeoutError)
         return False
@@ -103,8 +130,7 @@ async def _end(
     except DatabaseError as error:
         tally.errors.append(error)
         return True
-    for group in groups:
-        tally.ended[group.policy] += group.ended
+    tally.add(groups)
     return bool(groups)
 
 

@@ -1,4 +1,4 @@
-"""The ledger's functions as reconcile calls them: port ``Ledger``."""
+"""The ledger's functions as reconcile calls them: ports ``Ledger`` and ``Expiry``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 
 class PostgresLedger:
-    """``Ledger`` on ``sql/queries/ledger.sql``; each method one statement, one transaction."""
+    """``Ledger`` and ``Expiry`` on ``sql/queries/ledger.sql``; each method one transaction."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries) -> None:
         self._pool = pool
         self._queries = queries
+
+    async def expire_stale(self, limit: int, now: datetime | None) -> Sequence[StaleEnded]:
+        """End the oldest, at most ``limit``, by their tenants' policies."""
+        with translated():
+            rows = await self._pool.fetch(self._queries["expire_stale"], limit, now)
+        return [_ended(row) for row in rows]
 
     async def find_overdue(
         self, limit: int, batch_rows: int, now: datetime | None, wait_seconds: int
@@ -41,17 +47,7 @@ class PostgresLedger:
             rows = await self._pool.fetch(
                 self._queries["expire_places"], places, now, wait_seconds, wait
             )
-        return [
-            StaleEnded(
-                row["tenant_id"],
-                row["policy"],
-                row["ended"],
-                row["in_tokens"],
-                row["out_tokens"],
-                row["cost_nanos"],
-            )
-            for row in rows
-        ]
+        return [_ended(row) for row in rows]
 
     async def book_legacy(self, limit: int, now: datetime | None) -> int:
         """Fold in at most ``limit`` direct writes of legacy programs; returns how many."""
@@ -99,3 +95,14 @@ class PostgresOutlook:
         with translated():
             asked: bool = await self._pool.fetchval(self._queries["others_ask"], hours, now)
         return asked
+
+
+def _ended(row: asyncpg.Record) -> StaleEnded:
+    return StaleEnded(
+        row["tenant_id"],
+        row["policy"],
+        row["ended"],
+        row["in_tokens"],
+        row["out_tokens"],
+        row["cost_nanos"],
+    )
