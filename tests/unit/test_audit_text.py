@@ -34,7 +34,7 @@ IMPOSSIBLE = replace(
 REPORT = AuditReport(
     at=datetime(2026, 11, 3, tzinfo=UTC),
     month=date(2026, 10, 1),
-    closed=True,
+    state="closed",
     billing_zone="Asia/Shanghai",
     currency="CNY",
     drifts=1200,

@@ -122,7 +122,7 @@ def test_the_example_names_every_key() -> None:
 def test_every_snippet_of_the_readme_loads(tmp_path: Path) -> None:
     readme = (EXAMPLE.parents[1] / "README.md").read_text(encoding="utf-8")
     snippets = re.findall(
-        r"^```toml\n(.+?)^```|(?<!wrong)\.toml <<'END'\n(.+?)^END$",
+        r"^```toml\n(.+?)^```|(?<!wrong)(?<!prices)\.toml <<'END'\n(.+?)^END$",
         readme,
         re.MULTILINE | re.DOTALL,
     )

@@ -42,7 +42,17 @@ PREFIX: Final = "QUOTA_WORKER_"
 _MORE: Final = frozenset({"CONFIG", "DATA", "KEEP_SERVER", "MESSAGE_ID"})
 # What the tests are run with.
 _OF_TESTS: Final = frozenset(
-    {"TEST_PG", "LONG", "EXAMPLES", "SEED", "BATCHES", "CASE_07", "CRASH_RUNS", "CRASH_SEED"}
+    {
+        "TEST_PG",
+        "LONG",
+        "EXAMPLES",
+        "SEED",
+        "BATCHES",
+        "CASE_07",
+        "CRASH_RUNS",
+        "CRASH_SEED",
+        "RACES",
+    }
     | {"MONTH", "MONTHS", "MUTANTS"}
 )
 NUMBER_MAX_LETTERS: Final = 20  # Python refuses what has thousands
