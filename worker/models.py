@@ -45,6 +45,13 @@ class InboxBooked(NamedTuple):
     refused: int
 
 
+class UnpricedWorked(NamedTuple):
+    """One batch of what waits for a price: rows worked off, and how many of them got theirs."""
+
+    worked: int
+    priced: int
+
+
 class MonthRolled(NamedTuple):
     """What one ``quota_roll_month`` call did to one billing month (its first day)."""
 

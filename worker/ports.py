@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SendRate,
         StaleEnded,
         TickLease,
+        UnpricedWorked,
         Waiting,
     )
     from worker.traffic import Ask, Decision
@@ -74,8 +75,8 @@ class Ledger(Protocol):
     async def book_inbox(self, limit: int, now: datetime | None) -> InboxBooked:
         """Settle at most ``limit`` rows of the usage inbox, oldest first."""
 
-    async def price_unpriced(self, limit: int, now: datetime | None) -> int:
-        """Price at most ``limit`` requests whose price is known by now; returns how many."""
+    async def price_unpriced(self, limit: int, now: datetime | None) -> UnpricedWorked:
+        """Price at most ``limit`` requests whose price is known by now."""
 
 
 class Outlook(Protocol):

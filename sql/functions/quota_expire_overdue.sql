@@ -46,8 +46,8 @@ AS $$ SELECT quota_now(p_now) - make_interval(secs => p_wait_seconds) $$;
 -- Ends those of the places that are (still) open and overdue. A place may hold another row by now: it ends if it is
 -- due itself. Tenants that others have locked are left out; if all are, p_wait says whether to wait for one.
 --
--- Set-wise: reservations, days and departments are a statement each, whatever the number of tenants; only what is
--- special about one (a counter that a legacy program lowered, a department outside its band) is done by itself.
+-- All at once; should the figures of one not allow that, tenant by tenant, and of that tenant one by one. What can't
+-- be ended stays open, and holds up nothing else: its error is raised by a call that can end nothing (any more).
 CREATE OR REPLACE FUNCTION quota_expire_places(p_places tid[], p_now timestamptz, p_wait_seconds int, p_wait boolean)
 RETURNS TABLE (tenant_id text, policy text, ended bigint, in_tokens bigint, out_tokens bigint, cost_nanos bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -61,10 +61,14 @@ DECLARE
     v_until  timestamptz := quota_overdue_until(v_now, p_wait_seconds);
     v_due    text[];
     v_locked text[];
-    v_ended  quota_expired[];
-    v_booked text[];
-    v_bookings quota_booking[];
-    g        record;
+    v_ended  quota_expired[] := '{}';
+    v_bookings quota_booking[] := '{}';
+    v_some   record;
+    v_tenant text;
+    v_place  tid;
+    v_state  text;
+    v_fault  text;
+    v_whose  text;
 BEGIN
     SELECT array_agg(DISTINCT r.tenant_id) INTO v_due FROM quota_reservations r
     WHERE r.ctid = ANY (p_places) AND r.ended_at IS NULL AND r.expires_at <= v_until;
@@ -73,13 +77,69 @@ BEGIN
     END IF;
     v_locked := CASE WHEN p_wait THEN quota_lock_free_tenants(v_due) ELSE quota_lock_who_is_free(v_due) END;
 
+    BEGIN
+        SELECT s.* INTO v_some FROM quota_expire_set(v_locked, p_places, v_until, v_now) s;
+        PERFORM quota_bookings_book_together(v_some.bookings, v_now);
+        v_ended := v_some.ended;
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR SQLSTATE 'QW002' THEN
+        FOREACH v_tenant IN ARRAY v_locked LOOP
+            BEGIN
+                SELECT s.* INTO v_some FROM quota_expire_set(ARRAY[v_tenant], p_places, v_until, v_now) s;
+                v_ended := v_ended || v_some.ended;
+                v_bookings := v_bookings || v_some.bookings;
+            EXCEPTION WHEN data_exception OR integrity_constraint_violation OR SQLSTATE 'QW002' THEN
+                FOR v_place IN SELECT r.ctid FROM quota_reservations r
+                               WHERE r.ctid = ANY (p_places) AND r.tenant_id = v_tenant AND r.ended_at IS NULL
+                                 AND r.expires_at <= v_until ORDER BY r.expires_at LOOP
+                    BEGIN
+                        SELECT s.* INTO v_some FROM quota_expire_set(ARRAY[v_tenant], ARRAY[v_place], v_until, v_now) s;
+                        v_ended := v_ended || v_some.ended;
+                        v_bookings := v_bookings || v_some.bookings;
+                    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR SQLSTATE 'QW002' THEN
+                        IF v_fault IS NULL THEN
+                            v_state := SQLSTATE;
+                            v_fault := SQLERRM;
+                            SELECT format('request %s of tenant %s', r.request_id, r.tenant_id) INTO v_whose
+                            FROM quota_reservations r WHERE r.ctid = v_place;
+                        END IF;
+                    END;
+                END LOOP;
+            END;
+        END LOOP;
+        -- Departments last, each once.
+        PERFORM quota_bookings_book(v_bookings, v_now);
+    END;
+    IF v_fault IS NOT NULL AND coalesce(v_ended, '{}') = '{}' THEN
+        RAISE EXCEPTION USING ERRCODE = v_state, MESSAGE = format('%s can''t be ended: %s', v_whose, v_fault),
+            HINT = 'Check the counters of its day in quota_usage for a wrong direct UPDATE: quota-worker audit.';
+    END IF;
+
+    RETURN QUERY
+    SELECT e.tenant_id, e.policy, quota_clamp(sum(e.ended)), quota_clamp(sum(e.in_tokens)), quota_clamp(sum(e.out_tokens)),
+           quota_clamp(sum(e.cost_nanos))
+    FROM unnest(v_ended) e GROUP BY e.tenant_id, e.policy ORDER BY e.tenant_id, e.policy;
+END $$;
+
+-- Ends the tenants' own of the places, under their locks; departments are left to the caller, each month once.
+--
+-- Set-wise: reservations and days are a statement, whatever the number of tenants; only what is special about one
+-- (a counter that a legacy program lowered) is done by itself.
+CREATE OR REPLACE FUNCTION quota_expire_set(
+    p_tenants text[], p_places tid[], p_until timestamptz, p_now timestamptz, OUT ended quota_expired[], OUT bookings quota_booking[]
+) RETURNS record
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_booked text[];
+    g        record;
+BEGIN
     WITH due AS MATERIALIZED (
         SELECT k.tenant_id, coalesce(l.stale_policy, 'estimate') AS policy
-        FROM unnest(v_locked) AS k (tenant_id) LEFT JOIN tenant_limits l USING (tenant_id)
-    ), ended AS MATERIALIZED (
+        FROM unnest(p_tenants) AS k (tenant_id) LEFT JOIN tenant_limits l USING (tenant_id)
+    ), gone AS MATERIALIZED (
         UPDATE quota_reservations r SET
             state = 'expired',
-            ended_at = v_now,
+            ended_at = p_now,
             stale_policy = d.policy,
             completion_counted = d.policy <> 'release',
             usage_missing = true,
@@ -90,7 +150,7 @@ BEGIN
                                                ELSE r.estimated_cost_nanos END
         FROM due d
         -- by its place, not through the key's index; a row that changed since has moved and waits for the next look
-        WHERE r.ctid = ANY (p_places) AND r.tenant_id = d.tenant_id AND r.ended_at IS NULL AND r.expires_at <= v_until
+        WHERE r.ctid = ANY (p_places) AND r.tenant_id = d.tenant_id AND r.ended_at IS NULL AND r.expires_at <= p_until
         RETURNING r.tenant_id, r.period, r.department_id, r.environment, r.stale_policy,
                   r.charged_in_tokens AS i, r.charged_out_tokens AS o, r.charged_cost_nanos AS c,
                   r.estimated_in_tokens AS ei, r.estimated_out_tokens AS eo, r.estimated_cost_nanos AS ec
@@ -98,7 +158,7 @@ BEGIN
         SELECT e.tenant_id, e.period, e.stale_policy AS policy, count(*) AS n,
                sum(e.i)::bigint AS i, sum(e.o)::bigint AS o, sum(e.c)::bigint AS c,
                sum(e.ei)::bigint AS ei, sum(e.eo)::bigint AS eo, sum(e.ec)::bigint AS ec
-        FROM ended e GROUP BY e.tenant_id, e.period, e.stale_policy
+        FROM gone e GROUP BY e.tenant_id, e.period, e.stale_policy
     ), usage AS (
         -- as quota_usage_add does it; its conditions, too
         UPDATE quota_usage u SET
@@ -128,15 +188,15 @@ BEGIN
            (SELECT array_agg(b.booking)
             FROM (SELECT (e.department_id, e.environment, quota_month(e.period), sum(e.i + e.o - e.ei - e.eo), sum(e.c - e.ec),
                           -sum(e.ei + e.eo), -sum(e.ec))::quota_booking AS booking
-                  FROM ended e WHERE e.department_id IS NOT NULL
+                  FROM gone e WHERE e.department_id IS NOT NULL
                   GROUP BY e.department_id, e.environment, quota_month(e.period)) b)
-    INTO v_ended, v_booked, v_bookings;
-    IF v_ended IS NULL THEN
+    INTO ended, v_booked, bookings;
+    IF ended IS NULL THEN
         RETURN;
     END IF;
 
-    IF cardinality(v_ended) > coalesce(cardinality(v_booked), 0) THEN
-        FOR g IN SELECT * FROM unnest(v_ended) e WHERE e.tenant_id || e.period <> ALL (coalesce(v_booked, '{}'))
+    IF cardinality(ended) > coalesce(cardinality(v_booked), 0) THEN
+        FOR g IN SELECT * FROM unnest(ended) e WHERE e.tenant_id || e.period <> ALL (coalesce(v_booked, '{}'))
                  ORDER BY e.tenant_id, e.period LOOP
             PERFORM quota_usage_add(g.tenant_id, g.period, CASE WHEN g.policy = 'release' THEN -g.ended ELSE 0 END,
                                     g.in_tokens - g.held_in, g.out_tokens - g.held_out, g.cost_nanos - g.held_cost,
@@ -144,20 +204,14 @@ BEGIN
         END LOOP;
     END IF;
     -- Ceilings of later days of the month were drawn with these days' sums in them.
-    IF EXISTS (SELECT FROM unnest(v_ended) e WHERE (e.in_tokens, e.out_tokens, e.cost_nanos)
+    IF EXISTS (SELECT FROM unnest(ended) e WHERE (e.in_tokens, e.out_tokens, e.cost_nanos)
                                                    <> (e.held_in, e.held_out, e.held_cost)) THEN
         UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
-        FROM unnest(v_ended) e
+        FROM unnest(ended) e
         WHERE (e.in_tokens, e.out_tokens, e.cost_nanos) <> (e.held_in, e.held_out, e.held_cost)
           AND u.tenant_id = e.tenant_id AND u.period > e.period + 1
           AND u.period < (quota_month(e.period) + interval '1 month')::date AND u.limits_ctid IS NOT NULL;
     END IF;
-    PERFORM quota_bookings_book_together(v_bookings, v_now);
-
-    RETURN QUERY
-    SELECT e.tenant_id, e.policy, sum(e.ended)::bigint, sum(e.in_tokens)::bigint, sum(e.out_tokens)::bigint,
-           sum(e.cost_nanos)::bigint
-    FROM unnest(v_ended) e GROUP BY e.tenant_id, e.policy ORDER BY e.tenant_id, e.policy;
 END $$;
 
 -- quota_bookings_book in one statement where every department stays within its slot's band; else one by one.

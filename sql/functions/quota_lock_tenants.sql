@@ -55,3 +55,12 @@ BEGIN
     WHERE k.locked;
     RETURN v_locked;
 END $$;
+
+-- Those of the tenants that nobody has locked at the moment. Keeps no lock: to look what could be done.
+CREATE OR REPLACE FUNCTION quota_tenants_free(p_tenants text[]) RETURNS text[]
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT coalesce(array_agg(t), '{}') FROM unnest(p_tenants) t
+     WHERE CASE WHEN pg_try_advisory_lock_shared(hashtextextended(t, 1))
+                THEN pg_advisory_unlock_shared(hashtextextended(t, 1)) ELSE false END
+$$;

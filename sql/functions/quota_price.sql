@@ -28,7 +28,8 @@ AS $$
 $$;
 
 -- The price in force, and the rate that makes it the billing currency's (1 for its own). fault: NULL, no_model,
--- unknown_model or no_rate, as in quota_unpriced; then rate is NULL.
+-- unknown_model or no_rate, as in quota_unpriced; then rate is NULL. p_at 'infinity' asks whether the model has any
+-- price, whenever it is in force and whatever the tokens.
 CREATE OR REPLACE FUNCTION quota_price_find(
     p_model text, p_in_tokens bigint, p_at timestamptz,
     OUT fault text, OUT origin text, OUT provider text, OUT model text, OUT processing text, OUT valid_from timestamptz,
@@ -47,7 +48,7 @@ DECLARE
     v_batch    text;
     v_prefix   text := '';
     v_rest     text;
-    v_time     time := (p_at AT TIME ZONE 'UTC')::time;
+    v_time     time := coalesce((p_at AT TIME ZONE 'UTC')::time, '24:00');
 BEGIN
     IF p_model IS NULL THEN
         fault := 'no_model';
@@ -91,7 +92,8 @@ BEGIN
         SELECT q.*, 8 FROM quota_prices q
         WHERE q.model = v_batch AND q.origin = 'package' AND q.provider = v_seller AND q.processing = 'standard') p
     WHERE p.place IS NOT NULL AND p.valid_from <= p_at
-      AND p.from_time <= v_time AND (p.input_above = 0 OR p.input_above < p_in_tokens)
+      AND p.from_time <= v_time AND (p.input_above = 0 OR p.input_above < p_in_tokens OR p_at = 'infinity')
+      AND (p.input IS NOT NULL OR p_at < 'infinity')
     ORDER BY p.place, p.valid_from DESC, p.from_time DESC, p.input_above DESC
     LIMIT 1;
     IF input IS NULL THEN

@@ -1,7 +1,7 @@
 -- quota_settle: usage arrived. The charge becomes this usage, on the day of admission, over the cap too.
 --
 -- A cost that is NULL is taken from the price table (quota_price); where that doesn't know, the estimate's in
--- proportion, marked unpriced and listed in quota_unpriced.
+-- proportion, at most 10^15 nanos, marked unpriced and listed in quota_unpriced.
 -- Outcomes: settled, estimated, corrected, replayed, unreserved; with them what is now charged.
 -- Lock order: tenant, reservation, department slot.
 -- SQLSTATEs: QW001 other figures under a usage id already seen; QW002 unusable arguments, a tenant that never
@@ -90,7 +90,10 @@ AS $$
         WHEN (p_in_tokens IS NULL) <> (p_out_tokens IS NULL) OR p_in_tokens IS NULL AND p_cost_nanos IS NOT NULL
             THEN 'figures are incomplete: give all three, or no cost, or none'
         WHEN p_usage_id IS NOT NULL AND quota_id_fault(p_usage_id) IS NOT NULL THEN 'usage id ' || quota_id_fault(p_usage_id)
-        WHEN p_model IS NOT NULL AND quota_id_fault(p_model) IS NOT NULL THEN 'model ' || quota_id_fault(p_model)
+        -- a name that is just short enough may have the suffix besides
+        WHEN p_model IS NOT NULL AND quota_id_fault(p_model) IS NOT NULL
+             AND NOT (lower(right(p_model, 6)) = ':batch' AND quota_id_fault(left(p_model, -6)) IS NULL)
+            THEN 'model ' || quota_id_fault(p_model)
         WHEN p_cached_in_tokens < 0 OR p_cached_in_tokens > p_in_tokens THEN 'cached input tokens must lie within the input tokens'
         ELSE quota_request_fault(p_tenant, p_request_id, coalesce(p_in_tokens, 0), coalesce(p_out_tokens, 0),
                                  coalesce(p_cost_nanos, 0))

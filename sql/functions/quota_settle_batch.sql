@@ -42,7 +42,7 @@ BEGIN
                     cost_nanos := v_end.cost_nanos;
                     v_bookings := v_bookings || v_end.booking;
                 END IF;
-            EXCEPTION WHEN SQLSTATE 'QW002' THEN
+            EXCEPTION WHEN SQLSTATE 'QW002' OR numeric_value_out_of_range THEN
                 outcome := 'invalid';
             END;
         END IF;

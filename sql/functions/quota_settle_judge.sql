@@ -56,6 +56,12 @@ BEGIN
               AND NOT (s.c IS NULL AND (s.i, s.o) = (p_in_tokens, p_out_tokens)) THEN
             outcome := 'conflict';
             RETURN;
+        ELSIF v_seen AND p_usage_id IS DISTINCT FROM r.usage_id THEN
+            -- What a usage lacked comes, and a later usage has come meanwhile: that stays the charge.
+            UPDATE quota_usage_ids q SET in_tokens = p_in_tokens, out_tokens = p_out_tokens, cost_nanos = p_cost_nanos
+            WHERE q.tenant_id = p_tenant AND q.request_id = p_request_id AND q.usage_id = p_usage_id;
+            outcome := 'replayed';
+            RETURN;
         END IF;
     END IF;
 
@@ -125,11 +131,12 @@ BEGIN
     END IF;
 END $$;
 
--- p_cost_nanos × p_part ÷ p_whole, rounded up: what part of an estimate's cost falls on part of its tokens.
+-- p_cost_nanos × p_part ÷ p_whole, rounded up: what part of an estimate's cost falls on part of its tokens. At most
+-- what one call may cost (10^15 nanos): tokens far beyond the estimate's are counted, and their cost is a guess.
 CREATE OR REPLACE FUNCTION quota_cost_share(p_cost_nanos bigint, p_part numeric, p_whole numeric) RETURNS bigint
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT CASE WHEN p_whole = 0 THEN p_cost_nanos
-                  ELSE least(div(p_cost_nanos * p_part + p_whole - 1, p_whole), 9223372036854775807)::bigint END $$;
+                  ELSE least(div(p_cost_nanos * p_part + p_whole - 1, p_whole), 1000000000000000)::bigint END $$;
 
 -- Usage that nobody reserved: posted to p_now's day, its completion too, and marked.
 CREATE OR REPLACE FUNCTION quota_settle_unreserved(

@@ -20,7 +20,7 @@ SELECT quota_mirror_buckets($1::integer, $2::timestamptz) AS mirrored;
 SELECT taken, booked, refused FROM quota_book_inbox($1::integer, $2::timestamptz);
 
 -- name: price_unpriced
-SELECT quota_price_unpriced($1::integer, $2::timestamptz) AS priced;
+SELECT worked, priced FROM quota_price_unpriced($1::integer, $2::timestamptz);
 
 -- name: count_waiting
 -- Each counted to a limit. priceable: of those whose last try was before today's prices and rates, the first.

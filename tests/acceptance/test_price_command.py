@@ -107,7 +107,7 @@ async def test_from_unpriced_usage_to_its_price(
     rates = tmp_path / "rates.csv"
     rates.write_text("currency,date,rate\nCNY,2020-01-01,0.14\n", encoding="utf-8")
     assert (await program("price", "rates", "load", str(rates))).code == 0
-    assert await conn.fetchval("SELECT quota_price_unpriced()") == 1
+    assert await conn.fetchval("SELECT priced FROM quota_price_unpriced()") == 1
     charged = await conn.fetch(
         "SELECT request_id, charged_cost_nanos, unpriced FROM quota_reservations ORDER BY 1"
     )

@@ -129,7 +129,7 @@ BUGS = [
         "expiry without the state's recheck ends the settled once more",
         "quota_expire_overdue.sql",
         "r.ctid = ANY (p_places) AND r.tenant_id = d.tenant_id AND r.ended_at IS NULL"
-        " AND r.expires_at <= v_until",
+        " AND r.expires_at <= p_until",
         "r.ctid = ANY (p_places) AND r.tenant_id = d.tenant_id",
         killed_by("test_expiry_places", "test_a_place_that_changed_hands_ends_only_what_is_due"),
     ),

@@ -66,7 +66,7 @@ async def row(conn: Connection, request: str) -> tuple[Any, ...]:
 
 
 async def price_unpriced(conn: Connection, now: datetime | None = NOON) -> int:
-    priced: int = await conn.fetchval("SELECT quota_price_unpriced(1000, $1)", now)
+    priced: int = await conn.fetchval("SELECT priced FROM quota_price_unpriced(1000, $1)", now)
     return priced
 
 

@@ -252,7 +252,7 @@ async def test_what_can_not_be_priced_hides_nothing_and_is_tried_once_per_change
     await conn.execute("DELETE FROM quota_reservations WHERE request_id = 'x00'")
     tried = "SELECT count(*) FROM quota_unpriced WHERE tried_at > '-infinity'"
     await put(conn, input=Decimal(1))
-    small = "SELECT quota_price_unpriced(3)"
+    small = "SELECT priced FROM quota_price_unpriced(3)"
     assert [await conn.fetchval(small) for _ in range(2)] == [1, 0]
     assert await row(conn, "y") == (1_000_000, False, None)
     assert await conn.fetchval(tried) == 29
@@ -291,7 +291,7 @@ async def test_pricing_beside_settles_ends_with_the_latest_usage(
 
     async def sweep(other: Connection) -> None:
         for _ in range(25):
-            await other.fetchval("SELECT quota_price_unpriced(4)")
+            await other.execute("SELECT quota_price_unpriced(4)")
 
     await asyncio.gather(cost(others[0], 0), sweep(others[1]), sweep(others[2]))
     charged = await conn.fetch("SELECT tenant_id, charged_cost_nanos AS c FROM quota_reservations")
@@ -313,10 +313,11 @@ async def test_the_migration_lists_what_was_unpriced_before(conn: Connection, ca
     await calls.settle("t", "named", (1, 1, None), model="m")
     await calls.settle("t", "nameless", (1, 1, None))
     await conn.execute(
-        "DROP TABLE quota_prices, quota_price_rules, quota_price_names, quota_currency_rates, quota_unpriced;"
+        "DROP TABLE quota_prices, quota_price_rules, quota_price_names, quota_currency_rates, quota_unpriced CASCADE;"
         "ALTER TABLE quota_usage_inbox DROP COLUMN processing"
     )
     await conn.execute(Assets().read("sql/migrations/0006_prices.sql"))
+    await conn.execute(Assets().read("sql/functions/quota_price_unpriced.sql"))
     listed = await conn.fetch("SELECT request_id, model, reason FROM quota_unpriced ORDER BY 1")
     assert [tuple(each) for each in listed] == [
         ("named", "m", "unknown_model"),

@@ -187,8 +187,13 @@ async def run(ctx: JobContext) -> ReconcileCounts:
     async def book_legacy(rows: int) -> int:
         return await ledger.book_legacy(rows, ctx.now)
 
+    priced = 0
+
     async def price(rows: int) -> int:
-        return await ledger.price_unpriced(rows, ctx.now)
+        nonlocal priced
+        batch = await ledger.price_unpriced(rows, ctx.now)
+        priced += batch.priced
+        return batch.worked
 
     async def mirror(rows: int) -> int:
         return await ledger.mirror_buckets(rows * MIRROR_ROWS_EACH, ctx.now)
@@ -200,7 +205,7 @@ async def run(ctx: JobContext) -> ReconcileCounts:
     wait_seconds = 60 * WAIT_MINUTES_MAX if not_set else 0
     expired = await drain.expire(wait_seconds if asking is None else asking.wait_seconds)
     legacy = await drain.run(book_legacy)
-    priced = await drain.run(price)
+    await drain.run(price)
     mirrored = await drain.run(mirror)
     if drain.errors:
         raise drain.errors[0]

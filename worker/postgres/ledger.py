@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.models import InboxBooked, OverdueBatch, StaleEnded, Waiting
+from worker.models import InboxBooked, OverdueBatch, StaleEnded, UnpricedWorked, Waiting
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
@@ -65,9 +65,13 @@ class PostgresLedger:
             raise RuntimeError("quota_book_inbox returned no row")
         return InboxBooked(row["taken"], row["booked"], row["refused"])
 
-    async def price_unpriced(self, limit: int, now: datetime | None) -> int:
-        """Price at most ``limit`` requests whose price is known by now; returns how many."""
-        return await self._count("price_unpriced", limit, now)
+    async def price_unpriced(self, limit: int, now: datetime | None) -> UnpricedWorked:
+        """Price at most ``limit`` requests whose price is known by now."""
+        with translated():
+            row = await self._pool.fetchrow(self._queries["price_unpriced"], limit, now)
+        if row is None:
+            raise RuntimeError("quota_price_unpriced returned no row")
+        return UnpricedWorked(row["worked"], row["priced"])
 
     async def _count(self, query: str, limit: int, now: datetime | None) -> int:
         with translated():
