@@ -1,6 +1,7 @@
 -- Charges, in a statement each for departments, usage and reservations, the tenants whose requests all pass
--- together, in any order, with nothing special about them. All slots of the other tenants' departments are locked
--- afterwards, in order. Raises QW000, to be undone as a whole, where a request id turns out to be no new one.
+-- together, in any order, with nothing special about them. All slots of the other tenants' departments are locked,
+-- in order. Every request id is new, and none twice: what is charged here is not undone. (Undoing
+-- gives a slot's lock back, but whoever waits for the slot goes on waiting: docs/adr/0006.)
 CREATE OR REPLACE FUNCTION quota_batch_charge(p_requests quota_request[], p_now timestamptz) RETURNS quota_batch_done
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -52,8 +53,9 @@ BEGIN
         g.fits := ARRAY(SELECT t.fits AND NOT coalesce(t.dept || ' ' || t.env, '') = ANY (v_slow)
                         FROM unnest(g.depts, g.envs, g.fits) WITH ORDINALITY AS t (dept, env, fits, n) ORDER BY t.n);
     END IF;
+    v_done.limits := g.limits;
     IF NOT true = ANY (g.fits) THEN
-        RETURN NULL;
+        RETURN v_done;
     END IF;
 
     UPDATE quota_usage u SET
@@ -89,20 +91,17 @@ BEGIN
               ON t.tenant = q.tenant
         WHERE q.fault IS NULL AND t.fits
         ORDER BY q.ordinal
-        ON CONFLICT DO NOTHING
         RETURNING r.reservation_id, r.tier
     )
     SELECT array_agg(s.reservation_id), array_agg(s.tier) INTO v_done.reservation_ids, v_done.tiers FROM stored s;
     v_done.ordinals := ARRAY(
         SELECT q.ordinal FROM unnest(p_requests) q JOIN unnest(g.tenants, g.fits) AS t (tenant, fits) ON t.tenant = q.tenant
         WHERE q.fault IS NULL AND t.fits ORDER BY q.ordinal);
-    IF cardinality(v_done.ordinals) IS DISTINCT FROM cardinality(v_done.reservation_ids) THEN
-        RAISE EXCEPTION USING ERRCODE = 'QW000', MESSAGE = 'a request id is not new';
-    END IF;
     RETURN v_done;
 END $$;
 
--- The tenants of a batch, what each asks for in total, and whether that fits under its day's ceilings and bucket.
+-- The tenants of a batch, what each asks for in total, and whether that fits under its day's ceilings and bucket; their
+-- limits, NULL where there are none: read once, so that each is judged in the department that is locked for it.
 CREATE OR REPLACE FUNCTION quota_batch_group(p_requests quota_request[], p_day date, p_now timestamptz)
 RETURNS quota_batch_groups
 LANGUAGE plpgsql STABLE
@@ -129,8 +128,8 @@ BEGIN
                AND NOT EXISTS (SELECT FROM quota_usage n
                                WHERE n.tenant_id = a.tenant AND n.period >= p_day - 1 AND n.period <> p_day
                                  AND (n.ctid, n.xmin) IS DISTINCT FROM (u.eve_ctid, u.eve_xmin))
-               , false))
-    INTO g.tenants, g.depts, g.envs, g.ttls, g.tiers, g.ns, g.ins, g.outs, g.costs, g.fits
+               , false)), array_agg(l)
+    INTO g.tenants, g.depts, g.envs, g.ttls, g.tiers, g.ns, g.ins, g.outs, g.costs, g.fits, g.limits
     FROM (SELECT q.tenant, count(*) AS n, sum(q.in_tokens)::bigint AS i, sum(q.out_tokens)::bigint AS o,
                  sum(q.cost_nanos)::bigint AS c
           FROM unnest(p_requests) q WHERE q.fault IS NULL GROUP BY q.tenant) a
@@ -167,18 +166,4 @@ BEGIN
         END IF;
     END LOOP;
     RETURN v_slow;
-END $$;
-
--- All slots of all departments of a batch, in order.
-CREATE OR REPLACE FUNCTION quota_batch_lock_departments(p_requests quota_request[], p_month date) RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
-DECLARE
-    d record;
-BEGIN
-    FOR d IN SELECT DISTINCT l.department_id, l.environment
-             FROM unnest(p_requests) q JOIN tenant_limits l ON l.tenant_id = q.tenant
-             WHERE q.fault IS NULL AND l.department_id IS NOT NULL ORDER BY 1, 2 LOOP
-        PERFORM quota_department_lock(d.department_id, d.environment, p_month);
-    END LOOP;
 END $$;

@@ -20,6 +20,6 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(p_tenant, 1));
     RETURN QUERY
     SELECT j.allowed, j.reason
-    FROM quota_reserve_judge(p_tenant, NULL, p_in_tokens, p_out_tokens, p_cost_cents * 10000000, NULL, NULL, NULL, NULL,
-                             'normal', NULL, clock_timestamp()) j;
+    FROM quota_reserve_judge((SELECT l FROM tenant_limits l WHERE l.tenant_id = p_tenant), p_tenant, NULL,
+                             p_in_tokens, p_out_tokens, p_cost_cents * 10000000, NULL, NULL, NULL, NULL, 'normal', NULL, clock_timestamp()) j;
 END $$;

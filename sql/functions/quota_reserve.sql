@@ -164,8 +164,9 @@ BEGIN
     END IF;
     SELECT j.* INTO allowed, reason, observed_reason, reservation_id, replayed, tier, model, notice,
                     limit_name, limit_value, limit_used, resets_at, retry_after_seconds
-    FROM quota_reserve_judge(p_tenant, p_request_id, p_in_tokens, p_out_tokens, p_cost_nanos, p_model, p_app,
-                             p_api_key, p_end_user, p_priority, p_ttl_seconds, v_now) j;
+    FROM quota_reserve_judge((SELECT l FROM tenant_limits l WHERE l.tenant_id = p_tenant), p_tenant, p_request_id,
+                             p_in_tokens, p_out_tokens, p_cost_nanos, p_model, p_app, p_api_key, p_end_user,
+                             p_priority, p_ttl_seconds, v_now) j;
     IF reason = 'request_conflict' THEN
         RAISE EXCEPTION USING ERRCODE = 'QW001',
             MESSAGE = 'quota_reserve: this request_id was used with other figures',

@@ -5,9 +5,10 @@
 -- Lock order: tenants, then department slots, each sorted.
 -- SQLSTATEs: QW002 not an array, or more than 1,000; 55P03 lock wait over 2 s: nothing was done, retry.
 --
--- A tenant whose requests fit all together fits in any order, so it is charged in one go. Whoever doesn't
--- (a limit near, a mode), and every tenant of a department where one doesn't, goes one by one; after a replay all
--- do. The plans are generic and go by key: planning for each batch's arrays anew takes longer than the batch.
+-- What charges nothing (a repeated request, a bad element) is told apart before anything is charged. Of the others a
+-- tenant whose requests fit all together fits in any order, so it is charged in one go. Whoever doesn't (a limit near, a
+-- mode), and every tenant of a department where one doesn't, goes one by one, under all the locks of its department.
+-- The plans are generic and go by key: planning for each batch's arrays anew takes longer than the batch.
 CREATE OR REPLACE FUNCTION quota_reserve_batch(p_requests jsonb, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (
     allowed boolean, reason text, observed_reason text, reservation_id bigint, replayed boolean,
@@ -24,10 +25,12 @@ AS $$
 DECLARE
     v_now     timestamptz;
     v_all     quota_request[];
+    v_new     int[];
     v_done    quota_batch_done;
     v_answers quota_answer[];
     v_answer  quota_answer;
     q         quota_request;
+    w         record;
 BEGIN
     PERFORM quota_batch_check(p_requests, 'quota_reserve_batch');
     v_all := quota_requests_parse(p_requests);
@@ -36,13 +39,13 @@ BEGIN
     END IF;
     PERFORM quota_lock_tenants(ARRAY(SELECT DISTINCT r.tenant FROM unnest(v_all) r WHERE r.fault IS NULL));
     v_now := quota_now(p_now);
-    BEGIN
-        v_done := quota_batch_charge(v_all, v_now);
-    EXCEPTION WHEN SQLSTATE 'QW000' THEN
-        -- A request id seen before, or twice in the batch: then all go one by one.
-        v_done := NULL;
-        PERFORM quota_batch_lock_departments(v_all, quota_month(quota_day(v_now)));
-    END;
+    v_new := quota_batch_new(v_all);
+    IF v_new <> '{}' THEN
+        v_done := quota_batch_charge(
+            CASE WHEN cardinality(v_new) = cardinality(v_all) THEN v_all
+                 ELSE ARRAY(SELECT r FROM unnest(v_all) r JOIN unnest(v_new) n ON n = r.ordinal ORDER BY r.ordinal) END,
+            v_now);
+    END IF;
 
     IF cardinality(v_done.ordinals) = cardinality(v_all) THEN
         RETURN QUERY
@@ -58,25 +61,64 @@ BEGIN
         SELECT (true, 'ok', NULL, d.id, false, d.tier, (v_all[d.ordinal]).model, NULL, NULL, NULL, NULL, NULL, NULL,
                 d.ordinal)::quota_answer
         FROM unnest(v_done.ordinals, v_done.reservation_ids, v_done.tiers) AS d (ordinal, id, tier));
-    FOR q IN SELECT r.* FROM unnest(v_all) r WHERE NOT r.ordinal = ANY (coalesce(v_done.ordinals, '{}')) ORDER BY r.ordinal LOOP
+    v_answers := v_answers || quota_batch_repeats(v_all, v_done.ordinals);
+
+    FOR w IN SELECT r AS request, l AS limits
+             FROM unnest(v_all) r
+                 LEFT JOIN unnest(v_answers) a ON a.ordinal = r.ordinal
+                 LEFT JOIN unnest(v_done.limits) l ON l.tenant_id = r.tenant
+             WHERE a.ordinal IS NULL ORDER BY r.ordinal LOOP
+        q := w.request;
         v_answer := NULL;
         IF q.fault IS NULL THEN
             BEGIN
                 SELECT j.*, q.ordinal INTO v_answer
-                FROM quota_reserve_judge(q.tenant, q.request_id, q.in_tokens, q.out_tokens, q.cost_nanos, q.model, q.app,
-                                         q.api_key, q.end_user, q.priority, q.ttl_seconds, v_now) j;
+                FROM quota_reserve_judge(w.limits, q.tenant, q.request_id, q.in_tokens, q.out_tokens, q.cost_nanos, q.model,
+                                         q.app, q.api_key, q.end_user, q.priority, q.ttl_seconds, v_now) j;
             EXCEPTION WHEN SQLSTATE 'QW002' THEN
                 q.fault := 'overflow';
             END;
         END IF;
-        IF q.fault IS NOT NULL OR v_answer.reason = 'request_conflict' THEN
-            v_answer := NULL;
-            v_answer.allowed := false;
-            v_answer.replayed := false;
-            v_answer.reason := CASE WHEN q.fault IS NULL THEN 'conflict' ELSE 'invalid' END;
-            v_answer.ordinal := q.ordinal;
+        IF q.fault IS NOT NULL THEN
+            v_answer := quota_answer_none('invalid', q.ordinal);
+        ELSIF v_answer.reason = 'request_conflict' THEN
+            v_answer := quota_answer_none('conflict', q.ordinal);
         END IF;
         v_answers := v_answers || v_answer;
     END LOOP;
     RETURN QUERY SELECT a.* FROM unnest(v_answers) a ORDER BY a.ordinal;
 END $$;
+
+-- The ordinals of those whose request id is new, of several with one id the first; the caller has the tenants locked.
+CREATE OR REPLACE FUNCTION quota_batch_new(p_requests quota_request[]) RETURNS int[]
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT coalesce(array_agg(f.ordinal), '{}')
+    FROM (SELECT q.tenant, q.request_id, min(q.ordinal) AS ordinal FROM unnest(p_requests) q
+          WHERE q.fault IS NULL GROUP BY q.tenant, q.request_id) f
+    WHERE NOT EXISTS (SELECT FROM quota_reservations r WHERE r.tenant_id = f.tenant AND r.request_id = f.request_id)
+$$;
+
+-- The answers to those, but the ones just charged, whose request id has a reservation by now. They charge nothing,
+-- whatever else is in the batch, so they are answered together, as quota_reserve_judge would.
+CREATE OR REPLACE FUNCTION quota_batch_repeats(p_requests quota_request[], p_charged int[]) RETURNS quota_answer[]
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT array_agg(
+        CASE WHEN quota_request_repeats(r, q.in_tokens, q.out_tokens, q.cost_nanos, q.model)
+             THEN (true, 'ok', r.observed_reason, r.reservation_id, true, r.tier, quota_request_answered(r, q.model),
+                   r.notice, NULL, NULL, NULL, NULL, NULL, q.ordinal)::quota_answer
+             ELSE quota_answer_none('conflict', q.ordinal) END)
+    FROM unnest(p_requests) q
+        LEFT JOIN unnest(p_charged) c ON c = q.ordinal
+        JOIN quota_reservations r ON r.tenant_id = q.tenant AND r.request_id = q.request_id
+    WHERE q.fault IS NULL AND c IS NULL
+      AND EXISTS (SELECT FROM tenant_limits l WHERE l.tenant_id = q.tenant)
+$$;
+
+-- The answer to an element that can't be judged.
+CREATE OR REPLACE FUNCTION quota_answer_none(p_reason text, p_ordinal int) RETURNS quota_answer
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT (false, p_reason, NULL, NULL, false, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, p_ordinal)::quota_answer
+$$;

@@ -1,10 +1,12 @@
 -- The general path of a request: judges everything exactly and charges. Internal: the caller holds the tenant's
 -- lock and read p_now after it. Serves quota_reserve and the batch; with p_request_id NULL, a charge without a
 -- request, quota_check_and_charge. Answers 'request_conflict' where quota_reserve raises QW001.
+-- p_limits: the tenant's row as the caller read it, once, NULL where there is none: the department judged is the one
+-- that the caller knows, whoever moves the tenant meanwhile.
 -- Locks: department slots, one within its band or all in order. A refusal by the department judged from an
 -- unlocked read is as true as of that moment; an admission is always judged under the lock.
 CREATE OR REPLACE FUNCTION quota_reserve_judge(
-    p_tenant text, p_request_id text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
+    p_limits tenant_limits, p_tenant text, p_request_id text, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
     p_model text, p_app text, p_api_key text, p_end_user text, p_priority text, p_ttl_seconds int, p_now timestamptz,
     OUT allowed boolean, OUT reason text, OUT observed_reason text, OUT reservation_id bigint, OUT replayed boolean,
     OUT tier text, OUT model text, OUT notice text, OUT limit_name text, OUT limit_value bigint,
@@ -13,9 +15,10 @@ CREATE OR REPLACE FUNCTION quota_reserve_judge(
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    l        tenant_limits;
+    l        ALIAS FOR p_limits;
     d        record;
     k        record;
+    v_known  quota_reservations;
     v_slot   smallint := pg_backend_pid() & 15;
     v_day    date := quota_day(p_now);
     v_month  date := quota_month(quota_day(p_now));
@@ -29,27 +32,25 @@ BEGIN
     allowed := false;
     replayed := false;
     tier := 'normal';
-    SELECT * INTO l FROM tenant_limits t WHERE t.tenant_id = p_tenant;
-    IF NOT FOUND THEN
+    IF l.tenant_id IS NULL THEN
         reason := 'unknown_tenant';
         RETURN;
     END IF;
 
-    SELECT r.* INTO k FROM quota_reservations r WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id;
+    SELECT r.* INTO v_known FROM quota_reservations r WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id;
     IF FOUND THEN
-        IF NOT k.unreserved AND (k.estimated_in_tokens, k.estimated_out_tokens, k.estimated_cost_nanos, k.requested_model)
-                                IS DISTINCT FROM (p_in_tokens, p_out_tokens, p_cost_nanos, p_model) THEN
+        IF NOT quota_request_repeats(v_known, p_in_tokens, p_out_tokens, p_cost_nanos, p_model) THEN
             reason := 'request_conflict';
             RETURN;
         END IF;
         allowed := true;
         reason := 'ok';
         replayed := true;
-        observed_reason := k.observed_reason;
-        reservation_id := k.reservation_id;
-        tier := k.tier;
-        model := CASE WHEN k.unreserved THEN p_model ELSE k.answered_model END;
-        notice := k.notice;
+        observed_reason := v_known.observed_reason;
+        reservation_id := v_known.reservation_id;
+        tier := v_known.tier;
+        model := quota_request_answered(v_known, p_model);
+        notice := v_known.notice;
         RETURN;
     END IF;
 
@@ -157,6 +158,21 @@ BEGIN
         p_model, model, model, p_app, p_api_key, p_end_user, p_priority, tier, notice, observed_reason)
     RETURNING r.reservation_id INTO reservation_id;
 END $$;
+
+-- Does a request with a known id ask for the same once more? Usage that came before its request has no figures to differ.
+CREATE OR REPLACE FUNCTION quota_request_repeats(
+    r quota_reservations, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint, p_model text
+) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT r.unreserved OR (r.estimated_in_tokens, r.estimated_out_tokens, r.estimated_cost_nanos, r.requested_model)
+                           IS NOT DISTINCT FROM (p_in_tokens, p_out_tokens, p_cost_nanos, p_model)
+$$;
+
+-- The model that such a request is answered with.
+CREATE OR REPLACE FUNCTION quota_request_answered(r quota_reservations, p_model text) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT CASE WHEN r.unreserved THEN p_model ELSE r.answered_model END $$;
 
 -- What a department's month says to a request: 'ok' or the refusal, with the limit that it met.
 CREATE OR REPLACE FUNCTION quota_department_judge(

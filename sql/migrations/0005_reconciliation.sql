@@ -50,3 +50,10 @@ CREATE TYPE quota_expired AS (
     held_out   bigint,
     held_cost  bigint
 );
+
+-- A batch reads each tenant's limits once (sql/functions/quota_batch_charge.sql).
+ALTER TYPE quota_batch_groups ADD ATTRIBUTE limits tenant_limits[];
+ALTER TYPE quota_batch_done ADD ATTRIBUTE limits tenant_limits[];
+DROP FUNCTION IF EXISTS quota_batch_lock_departments(quota_request[], date);
+DROP FUNCTION IF EXISTS quota_reserve_judge(
+    text, text, bigint, bigint, bigint, text, text, text, text, text, int, timestamptz);

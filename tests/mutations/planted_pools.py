@@ -152,10 +152,10 @@ BUGS = [
         ),
     ),
     bug(
-        "a batch counts duplicates among the admitted",
-        "quota_batch_charge.sql",
-        "IF cardinality(v_done.ordinals) IS DISTINCT FROM cardinality(v_done.reservation_ids) THEN",
-        "IF false THEN",
+        "a batch charges an id as often as it is named",
+        "quota_reserve_batch.sql",
+        "GROUP BY q.tenant, q.request_id) f",
+        "GROUP BY q.tenant, q.request_id, q.ordinal) f",
         killed_by("test_batches", "test_a_repeated_id_inside_a_batch_that_fits"),
     ),
     bug(
@@ -173,11 +173,39 @@ BUGS = [
         killed_by("test_batches", "test_a_batch_meets_a_cap_or_an_empty_bucket_in_its_middle"),
     ),
     bug(
-        "a batch's second way forgets to undo the first",
+        "a batch charges a known id once more",
         "quota_reserve_batch.sql",
-        "EXCEPTION WHEN SQLSTATE 'QW000' THEN\n        -- A request id",
-        "EXCEPTION WHEN SQLSTATE 'QW999' THEN\n        -- A request id",
+        "WHERE NOT EXISTS (SELECT FROM quota_reservations r WHERE",
+        "WHERE true OR EXISTS (SELECT FROM quota_reservations r WHERE",
         killed_by("test_batches", "test_a_known_id_inside_a_batch_that_fits"),
+    ),
+    bug(
+        "a batch charges, undoes it for an id that isn't new, and goes on to the department",
+        "quota_reserve_batch.sql",
+        "    IF v_new <> '{}' THEN\n",
+        """    BEGIN
+        PERFORM quota_batch_charge(v_all[1:1], v_now);
+        RAISE EXCEPTION USING ERRCODE = 'QW000';
+    EXCEPTION WHEN SQLSTATE 'QW000' THEN
+        PERFORM quota_department_lock('d', 'production', quota_month(quota_day(v_now)));
+    END;
+    IF v_new <> '{}' THEN
+""",
+        killed_by(
+            "test_batch_locks",
+            "test_a_batch_with_a_repeated_id_deadlocks_no_top_up",
+            again="known",
+        ),
+    ),
+    bug(
+        "a batch judges a tenant in a department that it hasn't locked",
+        "quota_reserve_batch.sql",
+        "FROM quota_reserve_judge(w.limits, q.tenant",
+        "FROM quota_reserve_judge((SELECT l FROM tenant_limits l WHERE l.tenant_id = q.tenant), q.tenant",
+        killed_by(
+            "test_batch_locks",
+            "test_a_tenant_that_moves_amid_a_batch_brings_no_department_out_of_order",
+        ),
     ),
     bug(
         "a batch ignores the department's band",
