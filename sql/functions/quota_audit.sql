@@ -2,7 +2,8 @@
 --
 -- A row per counter that is off (severity drift), and per thing to look at that is no drift (severity remark).
 -- kind: held, posted, direct_write, booked, negative, orphan (quota_audit_counters), impossible (a request's row in a
--- state that no function leaves), department, closed; remarks: overdue, unpriced, usage_missing, inbox, source, folded.
+-- state that no function leaves), usage (a request's charge isn't its latest usage), department, closed; remarks:
+-- overdue, unpriced, usage_missing, inbox, source, folded, legacy.
 -- period: the day; the month's first where the row is about the month. dimension: of a tenant's day completions,
 -- input_tokens, output_tokens, cost_nanos; of a department's month the column. expected, found: NULL where the row
 -- is no counter. request_id: the request that explains it, if one does.
@@ -27,9 +28,9 @@ BEGIN
       FROM quota_audit_counters(v_month, NULL, v_span) c
       LEFT JOIN tenant_limits l ON l.tenant_id = c.tenant_id;
     RETURN QUERY
-    SELECT 'drift', 'impossible', i.tenant_id, i.department_id, i.environment, i.period, 'request', NULL::numeric,
+    SELECT 'drift', i.kind, i.tenant_id, i.department_id, i.environment, i.period, 'request', NULL::numeric,
            NULL::numeric, i.request_id, i.cause
-      FROM quota_audit_impossible(v_month, v_span, v_month = quota_month(quota_day(v_now))) i;
+      FROM quota_audit_impossible(v_month, quota_month(quota_day(v_now)), quota_audit_is_closed(v_month)) i;
     RETURN QUERY
     SELECT 'drift', 'department', NULL::text, d.department_id, d.environment, v_month, d.dimension, d.expected, d.found,
            d.request_id, d.cause
@@ -79,7 +80,7 @@ DECLARE
 BEGIN
     IF p_month = quota_month(quota_day(p_now)) THEN
         RETURN 'open';
-    ELSIF EXISTS (SELECT FROM quota_months m WHERE m.month = p_month AND m.closed_at IS NOT NULL) THEN
+    ELSIF quota_audit_is_closed(p_month) THEN
         RETURN 'closed';
     ELSIF EXISTS (SELECT FROM quota_usage u WHERE u.period >= p_month AND u.period < v_next)
           OR EXISTS (SELECT FROM quota_reservations r WHERE r.period >= p_month AND r.period < v_next

@@ -83,7 +83,8 @@ AS $$
         SELECT a.tenant_id, a.period, a.is_there, t.twin, p.request_id AS post_request, p.sign AS post_sign, p.whole,
                h.request_id AS held_request, v.dimension, v.used, v.booked, v.charged, v.held, v.holds, v.post,
                v.charged + v.legacy AS right_used,
-               k.tenant_id IS NOT NULL AND t.twin IS NULL AND p.whole IS NOT TRUE AS keeps
+               -- a direct write that stays, whatever it equals
+               k.tenant_id IS NOT NULL AND v.booked = v.charged + v.legacy AS keeps
           FROM days a
           LEFT JOIN twins t ON t.tenant_id = a.tenant_id AND t.period = a.period
           LEFT JOIN posts p ON p.tenant_id = a.tenant_id AND p.period = a.period
@@ -100,7 +101,7 @@ AS $$
     SELECT c.tenant_id, c.period, c.dimension, f.kind, f.expected, f.found, f.request_id, f.cause,
            -- as far as a counter goes
            least(CASE WHEN c.used < 0 OR c.right_used < 0 THEN c.charged
-                      WHEN c.post <> 0 AND c.booked = c.right_used AND c.keeps THEN c.used
+                      WHEN c.post <> 0 AND c.keeps THEN c.used
                       ELSE c.right_used END, 4000000000000000000), c.charged, c.holds
       FROM counters c
      CROSS JOIN LATERAL (
@@ -110,9 +111,11 @@ AS $$
         UNION ALL
         SELECT CASE WHEN c.held < 0 THEN 'negative' ELSE 'held' END, c.holds, c.held, c.held_request,
                CASE WHEN c.held_request IS NOT NULL AND c.held < c.holds
-                        THEN format('hold of request %s was lost: it is open, and its estimate is not held', c.held_request)
+                        THEN format('less is held than open requests ask: as much as request %s, which is open, ought to hold',
+                                    c.held_request)
                     WHEN c.held_request IS NOT NULL
-                        THEN format('hold of request %s was not given back when it ended', c.held_request)
+                        THEN format('more is held than open requests ask: as much as request %s held, which has ended',
+                                    c.held_request)
                     WHEN c.held > c.holds THEN 'more is held than open requests ask: a hold without a reservation, '
                                                'or changed by something other than the ledger''s functions'
                     ELSE 'less is held than open requests ask: changed by something other than the ledger''s functions' END
@@ -122,17 +125,23 @@ AS $$
                'a direct correction took it below zero; the mend is what the requests were charged'
          WHERE c.is_there AND c.used < 0
         UNION ALL
-        SELECT CASE WHEN c.booked = c.right_used AND c.twin IS NULL AND (c.keeps OR c.post_request IS NULL) THEN 'direct_write'
+        SELECT CASE WHEN c.keeps OR c.booked = c.right_used AND c.twin IS NULL AND c.post_request IS NULL THEN 'direct_write'
                     ELSE 'posted' END,
-               c.right_used - c.holds, c.used - c.holds, CASE WHEN c.twin IS NULL AND NOT c.keeps THEN c.post_request END,
-               CASE WHEN c.twin IS NOT NULL AND c.post > 0
+               c.right_used - c.holds, c.used - c.holds,
+               CASE WHEN c.keeps AND c.whole OR c.twin IS NULL AND NOT c.keeps THEN c.post_request END,
+               CASE WHEN c.keeps
+                        THEN 'written directly by another program and not folded in yet; the mend keeps it as a '
+                             'legacy charge, since this tenant has such writes, or nothing else'
+                             || CASE WHEN c.whole AND c.post_sign > 0
+                                         THEN format('. It equals the charge of request %s: a double post, unless it was meant',
+                                                     c.post_request)
+                                     ELSE '' END
+                    WHEN c.twin IS NOT NULL AND c.post > 0
                         THEN format('posted to the wrong day: the same is missing on %s', c.twin)
                     WHEN c.twin IS NOT NULL THEN format('posted to the wrong day: it stands on %s', c.twin)
-                    WHEN NOT c.keeps AND c.post_sign > 0 THEN format('request %s looks posted twice', c.post_request)
-                    WHEN NOT c.keeps AND c.post_sign < 0 THEN format('the charge of request %s looks dropped', c.post_request)
+                    WHEN c.post_sign > 0 THEN format('request %s looks posted twice', c.post_request)
+                    WHEN c.post_sign < 0 THEN format('the charge of request %s looks dropped', c.post_request)
                     WHEN c.booked <> c.right_used THEN 'changed by something other than the ledger''s functions'
-                    WHEN c.keeps THEN 'written directly by another program and not folded in yet; the mend keeps it as a '
-                                      'legacy charge, since this tenant has such writes, or nothing else'
                     ELSE 'written directly, by something other than the ledger''s functions; the mend takes it back, '
                          'since all of this tenant''s charges come from requests' END
          WHERE c.is_there AND c.used >= 0 AND c.post <> 0

@@ -34,7 +34,8 @@ BEGIN
     v_tenants := ARRAY(
         SELECT q.tenant_id
           FROM (SELECT c.tenant_id, abs(c.found - c.expected) AS off FROM quota_audit_counters(v_month, NULL, v_span) c
-                UNION ALL SELECT i.tenant_id, 0 FROM quota_audit_impossible(v_month, v_span, v_month = quota_month(quota_day(v_now))) i
+                UNION ALL SELECT i.tenant_id, 0
+                  FROM quota_audit_impossible(v_month, quota_month(quota_day(v_now)), quota_audit_is_closed(v_month)) i
                 UNION ALL SELECT k.tenant_id, abs(k.found - k.expected) FROM quota_audit_closed(v_month, NULL) k) q
          GROUP BY q.tenant_id ORDER BY sum(q.off) DESC, q.tenant_id LIMIT p_limit);
     -- Before any lock, as it reads the month: every function changes requests and slots alike, so that how far a
@@ -54,59 +55,126 @@ BEGIN
     RETURN QUERY SELECT q.* FROM quota_repairs q WHERE q.run = v_run ORDER BY q.repair_id;
 END $$;
 
--- Requests in an impossible state. The caller holds the tenants' locks. Returns how many.
+-- Requests in an impossible state, or with a wrong charge. The caller holds the tenants' locks. Returns how many.
+--
+-- What has usage is charged its latest usage. Without, it stays ended as it ended, and charged as that end says; it is
+-- open again where nothing says that it ended, unless its month is closed: then it ends by its estimate.
 CREATE OR REPLACE FUNCTION quota_audit_mend_requests(p_month date, p_tenants text[], p_run uuid, p_now timestamptz) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_rows bigint;
-    v_span tstzrange := quota_audit_span(p_month);
-    v_open boolean := p_month = quota_month(quota_day(p_now));
+    v_noted bigint;
+    v_open date := quota_month(quota_day(p_now));
+    v_closed boolean;
 BEGIN
     IF p_tenants = '{}' THEN
         RETURN 0;
     END IF;
+    -- nobody closes it meanwhile
+    PERFORM FROM quota_months m WHERE m.month = p_month FOR SHARE;
+    v_closed := quota_audit_is_closed(p_month);
     WITH wrong AS MATERIALIZED (
-        SELECT i.tenant_id, i.request_id, i.period, i.cause
-          FROM quota_audit_impossible(p_month, v_span, v_open) i WHERE i.tenant_id = ANY (p_tenants)
-    ), judged AS (
-        -- open: nothing says how it ended. Else its charge is the latest usage, or the estimate.
-        SELECT r.tenant_id, r.request_id, w.period, w.cause,
-               CASE WHEN num_nulls(r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) > 0
-                         AND (r.state = 'open' OR r.state NOT IN ('settled', 'released', 'expired')) THEN 'open'
-                    WHEN r.state IN ('settled', 'released', 'expired') THEN r.state
-                    ELSE 'settled' END AS state,
+        SELECT i.* FROM quota_audit_impossible(p_month, v_open, v_closed) i WHERE i.tenant_id = ANY (p_tenants)
+    ), seen AS (
+        SELECT w.kind, w.cause, r, r.usage_in_tokens IS NOT NULL AND r.usage_out_tokens IS NOT NULL AS known,
+               CASE WHEN quota_audit_astray(r, v_open) THEN quota_audit_home(r) ELSE r.period END AS home,
+               quota_audit_astray(r, v_open) AND quota_audit_home(r) = r.period AS misdated,
+               r.stale_policy IN ('estimate', 'partial', 'release') AS by_policy,
                greatest(r.estimated_in_tokens, 0) AS est_i, greatest(r.estimated_out_tokens, 0) AS est_o,
-               greatest(r.estimated_cost_nanos, 0) AS est_n
+               greatest(r.estimated_cost_nanos, 0) AS est_n,
+               -- usage or charges below zero tell nothing
+               CASE WHEN r.charged_in_tokens >= 0 THEN r.charged_in_tokens END AS was_i,
+               CASE WHEN r.charged_out_tokens >= 0 THEN r.charged_out_tokens END AS was_o,
+               CASE WHEN r.charged_cost_nanos >= 0 THEN r.charged_cost_nanos END AS was_n,
+               CASE WHEN r.usage_in_tokens >= 0 THEN r.usage_in_tokens END AS use_i,
+               CASE WHEN r.usage_out_tokens >= 0 THEN r.usage_out_tokens END AS use_o,
+               CASE WHEN r.usage_cost_nanos >= 0 THEN r.usage_cost_nanos END AS use_n
           FROM wrong w JOIN quota_reservations r ON r.tenant_id = w.tenant_id AND r.request_id = w.request_id
+    ), ends AS (
+        SELECT s.*,
+               CASE WHEN (s.r).state IN ('settled', 'released', 'expired') THEN (s.r).state
+                    WHEN s.known THEN 'settled'
+                    WHEN num_nulls((s.r).charged_in_tokens, (s.r).charged_out_tokens, (s.r).charged_cost_nanos) = 0 THEN
+                         CASE WHEN s.by_policy THEN 'expired'
+                              WHEN (s.was_i, s.was_o, s.was_n) = (s.est_i, s.est_o, s.est_n) THEN 'settled'
+                              ELSE 'released' END
+                    WHEN quota_audit_is_closed(quota_month(s.home)) THEN 'settled'
+                    ELSE 'open' END AS state,
+               CASE WHEN s.by_policy THEN (s.r).stale_policy ELSE 'estimate' END AS policy,
+               coalesce(s.use_i, s.was_i, s.est_i) AS i, coalesce(s.use_o, s.was_o, s.est_o) AS o,
+               coalesce(s.use_n, s.was_n, CASE WHEN s.known THEN quota_price((s.r).model, s.use_i, (s.r).cached_in_tokens, s.use_o,
+                                                                             (s.r).admitted_at) END) AS n
+          FROM seen s
+    ), judged AS MATERIALIZED (
+        SELECT e.*,
+               CASE WHEN e.state = 'open' THEN NULL
+                    WHEN e.known THEN e.i
+                    WHEN e.state = 'expired' AND e.policy = 'release' THEN 0
+                    WHEN e.state = 'released' THEN coalesce(e.was_i, CASE WHEN (e.r).completion_counted THEN e.est_i ELSE 0 END)
+                    ELSE e.est_i END AS now_i,
+               CASE WHEN e.state = 'open' THEN NULL
+                    WHEN e.known THEN e.o
+                    WHEN e.state = 'expired' AND e.policy = 'release' THEN 0
+                    WHEN e.state = 'expired' AND e.policy = 'partial' THEN (e.r).progress_out_tokens
+                    WHEN e.state = 'released' THEN coalesce(e.was_o, CASE WHEN (e.r).completion_counted THEN e.est_o ELSE 0 END)
+                    ELSE e.est_o END AS now_o,
+               CASE WHEN e.state = 'open' THEN NULL
+                    WHEN e.known THEN coalesce(e.n, CASE WHEN (e.r).unreserved THEN 0
+                                                         ELSE quota_cost_share(e.est_n, e.i::numeric + e.o, e.est_i::numeric + e.est_o) END)
+                    WHEN e.state = 'expired' AND e.policy = 'release' THEN 0
+                    WHEN e.state = 'expired' AND e.policy = 'partial' THEN
+                         quota_cost_share(e.est_n, e.est_i::numeric + (e.r).progress_out_tokens, e.est_i::numeric + e.est_o)
+                    WHEN e.state = 'released' THEN coalesce(e.was_n, CASE WHEN (e.r).completion_counted THEN e.est_n ELSE 0 END)
+                    ELSE e.est_n END AS now_n,
+               e.known AND e.n IS NULL AND NOT (e.r).unpriced AS unknown_cost,
+               -- a request was admitted its time to live before its expiry
+               CASE WHEN NOT e.misdated THEN (e.r).admitted_at
+                    WHEN quota_day((e.r).expires_at - (e.r).ttl_seconds * interval '1 second') = e.home
+                        THEN (e.r).expires_at - (e.r).ttl_seconds * interval '1 second'
+                    ELSE quota_day_start(e.home) END AS admitted_at
+          FROM ends e
     ), mended AS (
         UPDATE quota_reservations r SET
             state                = j.state,
-            period               = CASE WHEN v_open THEN quota_day(r.admitted_at) ELSE r.period END,
+            period               = j.home,
+            admitted_at          = j.admitted_at,
             estimated_in_tokens  = j.est_i,
             estimated_out_tokens = j.est_o,
             estimated_cost_nanos = j.est_n,
-            charged_in_tokens    = CASE WHEN j.state <> 'open' THEN greatest(coalesce(r.charged_in_tokens, r.usage_in_tokens, j.est_i), 0) END,
-            charged_out_tokens   = CASE WHEN j.state <> 'open' THEN greatest(coalesce(r.charged_out_tokens, r.usage_out_tokens, j.est_o), 0) END,
-            charged_cost_nanos   = CASE WHEN j.state <> 'open' THEN greatest(coalesce(r.charged_cost_nanos, r.usage_cost_nanos, j.est_n), 0) END,
-            usage_missing        = r.usage_missing OR j.state <> 'open' AND r.charged_in_tokens IS NULL AND r.usage_in_tokens IS NULL,
-            ended_at             = CASE WHEN j.state <> 'open' THEN coalesce(r.ended_at, r.updated_at, least(r.expires_at, p_now)) END,
-            expires_at           = least(r.expires_at, r.admitted_at + interval '1 day'),
-            stale_policy         = CASE WHEN j.state = 'expired' AND coalesce(r.stale_policy NOT IN ('estimate', 'partial', 'release'), true)
-                                        THEN 'estimate' ELSE r.stale_policy END
+            charged_in_tokens    = j.now_i,
+            charged_out_tokens   = j.now_o,
+            charged_cost_nanos   = j.now_n,
+            usage_in_tokens      = CASE WHEN j.known THEN j.now_i END,
+            usage_out_tokens     = CASE WHEN j.known THEN j.now_o END,
+            usage_cost_nanos     = CASE WHEN j.known THEN j.use_n END,
+            usage_missing        = NOT j.known AND (r.usage_missing OR j.state IN ('settled', 'expired')),
+            unpriced             = r.unpriced OR j.unknown_cost,
+            completion_counted   = j.known OR CASE j.state WHEN 'released' THEN r.completion_counted
+                                                           WHEN 'expired' THEN j.policy <> 'release' ELSE true END,
+            ended_at             = CASE WHEN j.state <> 'open'
+                                        THEN coalesce(r.ended_at, r.updated_at, least(r.expires_at, p_now)) END,
+            expires_at           = least(r.expires_at, j.admitted_at + interval '1 day'),
+            stale_policy         = CASE WHEN j.state = 'expired' THEN j.policy ELSE r.stale_policy END
         FROM judged j
-        WHERE r.tenant_id = j.tenant_id AND r.request_id = j.request_id
-        RETURNING r.tenant_id, r.request_id, r.department_id, r.environment, j.period,
-                  j.cause || format('; now it is %s', j.state) AS cause
+        WHERE r.tenant_id = (j.r).tenant_id AND r.request_id = (j.r).request_id
+        RETURNING r.tenant_id, r.request_id, r.department_id, r.environment, (j.r).period, j.kind, r.model, r.admitted_at,
+                  r.usage_in_tokens, j.unknown_cost,
+                  j.cause || CASE WHEN r.state = 'open' THEN '; now it is open'
+                                  ELSE format('; now it is %s and charged %s input and %s output tokens and %s nanos', r.state,
+                                              r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) END AS cause
     ), logged AS (
         INSERT INTO quota_repairs (run, repaired_at, month, kind, tenant_id, department_id, environment, period, dimension,
                                    request_id, cause)
-        SELECT p_run, p_now, p_month, 'impossible', m.tenant_id, m.department_id, m.environment, m.period, 'request',
+        SELECT p_run, p_now, p_month, m.kind, m.tenant_id, m.department_id, m.environment, m.period, 'request',
                m.request_id, m.cause
           FROM mended m ORDER BY m.tenant_id, m.request_id
         RETURNING 1
     )
-    SELECT count(*) INTO v_rows FROM logged;
+    SELECT (SELECT count(*) FROM logged),
+           (SELECT count(quota_unpriced_note(m.tenant_id, m.request_id, m.model, m.usage_in_tokens, m.admitted_at, p_now))
+              FROM mended m WHERE m.unknown_cost)
+      INTO v_rows, v_noted;
     RETURN v_rows;
 END $$;
 
@@ -153,7 +221,8 @@ BEGIN
           FROM days d WHERE d.orphan ORDER BY d.tenant_id, d.period
         ON CONFLICT DO NOTHING
         RETURNING u.tenant_id, u.period, u.booked_completions::numeric AS bc, u.booked_input_tokens::numeric AS bi,
-                  u.booked_output_tokens::numeric AS bo, u.booked_cost_nanos::numeric AS bn, 0::numeric AS lt, 0::numeric AS ln
+                  u.booked_output_tokens::numeric AS bo, u.booked_cost_nanos::numeric AS bn,
+                  0::numeric AS li, 0::numeric AS lo, 0::numeric AS ln, false AS drops_i, false AS drops_o, false AS drops_n
     ), changed AS (
         UPDATE quota_usage u SET
             completions          = coalesce(d.c, u.completions),
@@ -180,13 +249,27 @@ BEGIN
                   u.booked_input_tokens::numeric - b.booked_input_tokens AS bi,
                   u.booked_output_tokens::numeric - b.booked_output_tokens AS bo,
                   u.booked_cost_nanos::numeric - b.booked_cost_nanos AS bn,
-                  u.legacy_input_tokens::numeric - b.legacy_input_tokens
-                      + u.legacy_output_tokens - b.legacy_output_tokens AS lt,
-                  u.legacy_cost_nanos::numeric - b.legacy_cost_nanos AS ln
-    ), done AS MATERIALIZED (
-        SELECT q.*, l.department_id, l.environment
+                  u.legacy_input_tokens::numeric - b.legacy_input_tokens AS li,
+                  u.legacy_output_tokens::numeric - b.legacy_output_tokens AS lo,
+                  u.legacy_cost_nanos::numeric - b.legacy_cost_nanos AS ln,
+                  abs(u.legacy_input_tokens::numeric) < abs(b.legacy_input_tokens::numeric) AS drops_i,
+                  abs(u.legacy_output_tokens::numeric) < abs(b.legacy_output_tokens::numeric) AS drops_o,
+                  abs(u.legacy_cost_nanos::numeric) < abs(b.legacy_cost_nanos::numeric) AS drops_n
+    ), split AS MATERIALIZED (
+        -- dropped: legacy charges that were booked to some department before; kept: new ones, as reconcile books them
+        SELECT q.*, CASE WHEN q.drops_i THEN q.li ELSE 0 END + CASE WHEN q.drops_o THEN q.lo ELSE 0 END AS dropped_t,
+               CASE WHEN q.drops_n THEN q.ln ELSE 0 END AS dropped_n,
+               CASE WHEN q.drops_i THEN 0 ELSE q.li END + CASE WHEN q.drops_o THEN 0 ELSE q.lo END AS kept_t,
+               CASE WHEN q.drops_n THEN 0 ELSE q.ln END AS kept_n
           FROM (SELECT * FROM made UNION ALL SELECT * FROM changed) q
-          LEFT JOIN tenant_limits l ON l.tenant_id = q.tenant_id
+    ), done AS MATERIALIZED (
+        SELECT s.*, l.department_id AS present_department, l.environment AS present_environment,
+               CASE WHEN k.keeps THEN l.department_id ELSE o.department_id END AS department_id,
+               CASE WHEN k.keeps THEN l.environment ELSE o.environment END AS environment
+          FROM split s
+          LEFT JOIN tenant_limits l ON l.tenant_id = s.tenant_id
+         CROSS JOIN LATERAL (SELECT (s.dropped_t, s.dropped_n) = (0, 0) AND (s.kept_t, s.kept_n) <> (0, 0) AS keeps) k
+          LEFT JOIN LATERAL quota_audit_owner(s.tenant_id, p_month, s.period, s.dropped_t, s.dropped_n) o ON true
     ), logged AS (
         INSERT INTO quota_repairs (run, repaired_at, month, kind, tenant_id, department_id, environment, period, dimension,
                                    expected, found, mended, request_id, cause)
@@ -201,10 +284,14 @@ BEGIN
                                            d.bc, d.bi, d.bo, d.bn, p_now)) AS notes
           FROM done d WHERE v_note
     )
-    SELECT array_agg((d.department_id, d.environment, p_month, quota_clamp(d.lt), quota_clamp(d.ln), 0, 0)::quota_booking)
-               FILTER (WHERE (d.lt, d.ln) <> (0, 0) AND d.department_id IS NOT NULL)
+    SELECT array_agg((b.department_id, b.environment, p_month, quota_clamp(b.t), quota_clamp(b.n), 0, 0)::quota_booking)
+               FILTER (WHERE (b.t, b.n) <> (0, 0) AND b.department_id IS NOT NULL)
       INTO v_bookings
-      FROM done d, noted n, (SELECT count(*) FROM logged) g;
+      FROM done d
+     CROSS JOIN LATERAL (VALUES (d.department_id, d.environment, d.dropped_t, d.dropped_n),
+                                (d.present_department, d.present_environment, d.kept_t, d.kept_n)
+                        ) AS b (department_id, environment, t, n),
+           noted n, (SELECT count(*) FROM logged) g;
     -- ceilings were drawn with the old sums in them: the tenants' next requests draw new ones
     UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
      WHERE u.tenant_id = ANY (p_tenants) AND u.period >= p_month AND u.period < (p_month + interval '1 month')::date
@@ -212,37 +299,32 @@ BEGIN
     RETURN coalesce(v_bookings, '{}');
 END $$;
 
--- A closed month's totals stay as they are: what its days say beyond them becomes an adjustment.
-CREATE OR REPLACE FUNCTION quota_audit_mend_closed(p_month date, p_tenants text[], p_run uuid, p_now timestamptz) RETURNS void
-LANGUAGE plpgsql VOLATILE
+-- The department to which a mend of a tenant's day belongs. p_tokens, p_cost_nanos: the change of legacy charges that are
+-- dropped; they go where such are, among the departments under which the tenant's requests of the month were admitted
+-- and its present one, since the tenant may have moved. Else the department of the day's requests, else the present one.
+CREATE OR REPLACE FUNCTION quota_audit_owner(
+    p_tenant text, p_month date, p_period date, p_tokens numeric, p_cost_nanos numeric,
+    OUT department_id text, OUT environment text
+)
+LANGUAGE sql STABLE
 AS $$
-DECLARE
-    v_notes bigint;
-BEGIN
-    IF p_tenants = '{}' THEN
-        RETURN;
-    END IF;
-    WITH off AS MATERIALIZED (
-        SELECT k.tenant_id, l.department_id, l.environment, k.dimension, k.expected, k.found
-          FROM quota_audit_closed(p_month, p_tenants) k LEFT JOIN tenant_limits l ON l.tenant_id = k.tenant_id
-    ), logged AS (
-        INSERT INTO quota_repairs (run, repaired_at, month, kind, tenant_id, department_id, environment, period, dimension,
-                                   expected, found, mended, cause)
-        SELECT p_run, p_now, p_month, 'closed', o.tenant_id, o.department_id, o.environment, p_month, o.dimension,
-               o.expected, o.found, o.expected, 'the closed month''s totals and adjustments differed from its days'
-          FROM off o ORDER BY o.tenant_id, o.dimension
-    ), tenants AS (
-        SELECT o.tenant_id, o.department_id, o.environment,
-               coalesce(sum(o.expected - o.found) FILTER (WHERE o.dimension = 'completions'), 0) AS c,
-               coalesce(sum(o.expected - o.found) FILTER (WHERE o.dimension = 'input_tokens'), 0) AS i,
-               coalesce(sum(o.expected - o.found) FILTER (WHERE o.dimension = 'output_tokens'), 0) AS o,
-               coalesce(sum(o.expected - o.found) FILTER (WHERE o.dimension = 'cost_nanos'), 0) AS n
-          FROM off o GROUP BY o.tenant_id, o.department_id, o.environment
-    )
-    SELECT count(quota_adjustment_note(t.tenant_id, NULL, t.department_id, t.environment, p_month, t.c, t.i, t.o, t.n, p_now))
-      INTO v_notes
-      FROM tenants t;
-END $$;
+    SELECT c.department_id, c.environment
+      FROM (SELECT q.department_id, q.environment, sum(q.requests) AS requests, bool_or(q.present) AS present
+              FROM (SELECT r.department_id, r.environment, (r.period = p_period)::int AS requests, false AS present
+                      FROM quota_reservations r
+                     WHERE r.tenant_id = p_tenant AND r.period >= p_month AND r.period < (p_month + interval '1 month')::date
+                     UNION ALL
+                    SELECT l.department_id, l.environment, 0, true FROM tenant_limits l WHERE l.tenant_id = p_tenant) q
+             GROUP BY q.department_id, q.environment) c
+     CROSS JOIN LATERAL (SELECT coalesce(sum(s.legacy_tokens), 0) AS t, coalesce(sum(s.legacy_cost_nanos), 0) AS n
+                           FROM quota_department_slots s
+                          WHERE s.department_id = c.department_id AND s.environment = c.environment AND s.month = p_month) k
+     ORDER BY (p_tokens, p_cost_nanos) <> (0, 0)
+              AND (p_tokens = 0 OR sign(k.t) = -sign(p_tokens) AND abs(k.t) >= abs(p_tokens))
+              AND (p_cost_nanos = 0 OR sign(k.n) = -sign(p_cost_nanos) AND abs(k.n) >= abs(p_cost_nanos)) DESC,
+              c.requests DESC, c.present DESC, c.department_id, c.environment
+     LIMIT 1
+$$;
 
 -- Departments: p_bookings are changes of legacy charges, p_drifts how far the months were off before.
 CREATE OR REPLACE FUNCTION quota_audit_mend_departments(
@@ -257,6 +339,9 @@ BEGIN
     FOR d IN SELECT b.department_id, b.environment FROM unnest(p_bookings) b
              UNION SELECT q.department_id, q.environment
                      FROM jsonb_to_recordset(p_drifts) AS q (department_id text, environment text)
+             -- slots that somebody deleted are made
+             UNION SELECT s.department_id, s.environment FROM quota_department_slots s
+                    WHERE s.month = p_month GROUP BY s.department_id, s.environment HAVING count(*) < 16
              ORDER BY 1, 2 LOOP
         PERFORM quota_department_lock(d.department_id, d.environment, p_month);
     END LOOP;

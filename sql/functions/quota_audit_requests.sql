@@ -1,40 +1,108 @@
--- What is wrong with a request's row, in words, or NULL. The table has no CHECKs: the audit looks instead. p_zoned:
--- whether the row was made under today's zone, and so has to lie on its day of it.
--- STABLE, as format() is: so that the planner can inline it.
-CREATE OR REPLACE FUNCTION quota_audit_fault(r quota_reservations, p_zoned boolean) RETURNS text
+-- The day to which a request belongs. Where its day and the time of its admission contradict each other: that of its
+-- admission, unless its expiry tells that the time was changed, not the day. STABLE, as all of these that are asked for
+-- each row: so that the planner can inline them.
+CREATE OR REPLACE FUNCTION quota_audit_home(r quota_reservations) RETURNS date
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE
+        WHEN r.expires_at >= r.admitted_at + r.ttl_seconds * interval '1 second'
+             AND r.expires_at <= r.admitted_at + greatest(r.ttl_seconds, 3600) * interval '1 second'
+             AND isfinite(r.admitted_at) THEN quota_day(r.admitted_at)
+        WHEN quota_day(r.expires_at) BETWEEN r.period AND r.period + 2 OR NOT isfinite(r.admitted_at) THEN r.period
+        ELSE quota_day(r.admitted_at) END
+$$;
+
+-- Whether a request lies on another day than that of its admission. p_open: the open month. Its requests were admitted
+-- under today's zone, which can't be changed while it has charges; those of months before it perhaps under another,
+-- whose days begin up to 26 hours earlier or later.
+CREATE OR REPLACE FUNCTION quota_audit_astray(r quota_reservations, p_open date) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT r.period <> quota_day(r.admitted_at)
+           AND (r.period >= p_open
+                OR r.period NOT BETWEEN quota_day(r.admitted_at) - 2 AND quota_day(r.admitted_at) + 2)
+$$;
+
+-- What is wrong with a request's row, in words, or NULL. The table has no CHECKs: the audit looks instead. p_open: as
+-- above. p_closed: whether its month is closed, and so nothing of it may be open.
+CREATE OR REPLACE FUNCTION quota_audit_fault(r quota_reservations, p_open date, p_closed boolean) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE
+        WHEN quota_audit_astray(r, p_open) AND quota_audit_home(r) <> r.period
+            THEN format('it lies on the wrong day: it was admitted on %s', quota_audit_home(r))
+        WHEN quota_audit_astray(r, p_open)
+            THEN format('its time of admission, on %s, was changed: its day and its expiry contradict it', quota_day(r.admitted_at))
         WHEN r.state NOT IN ('open', 'settled', 'released', 'expired') THEN format('its state is %s, which is none', r.state)
         WHEN r.state = 'open' AND r.ended_at IS NOT NULL THEN 'it is open, yet has an end'
         WHEN r.state = 'open' AND num_nonnulls(r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) > 0
             THEN 'it is open, yet charged'
+        WHEN r.state = 'open' AND r.usage_in_tokens IS NOT NULL THEN 'it is open, yet has usage'
         WHEN r.state = 'open' AND r.expires_at > r.admitted_at + interval '1 day' THEN 'it is open, and would never be overdue'
+        WHEN r.state = 'open' AND p_closed THEN 'it is open, yet its month is closed'
         WHEN r.state <> 'open' AND r.ended_at IS NULL THEN 'it ended, at no time'
         WHEN r.state <> 'open' AND num_nulls(r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) > 0
             THEN 'it ended without a charge'
         WHEN r.state = 'expired' AND coalesce(r.stale_policy NOT IN ('estimate', 'partial', 'release'), true)
             THEN 'it expired by a policy that is none'
         WHEN least(r.estimated_in_tokens, r.estimated_out_tokens, r.estimated_cost_nanos,
-                   r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) < 0 THEN 'an amount is below zero'
-        WHEN p_zoned AND r.period <> quota_day(r.admitted_at)
-            THEN format('it lies on the wrong day: it was admitted on %s', quota_day(r.admitted_at))
+                   r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos,
+                   r.usage_in_tokens, r.usage_out_tokens, r.usage_cost_nanos) < 0 THEN 'an amount is below zero'
     END
 $$;
 
--- The month's requests in a state that no function leaves behind. Internal to quota_audit and quota_audit_repair.
--- p_zoned: see quota_audit_fault. The zone can't be changed while the open month has charges.
-CREATE OR REPLACE FUNCTION quota_audit_impossible(p_month date, p_span tstzrange, p_zoned boolean)
-RETURNS TABLE (tenant_id text, department_id text, environment text, period date, request_id text, cause text)
+-- What an ended request, whose row is possible otherwise, is to be charged by its row, in words where it isn't, or NULL.
+-- Its latest usage; the cost of usage that came without one is not judged, as prices may have changed since. Without
+-- usage as its end says: the estimate, or by the stale policy; a release names its amounts itself.
+CREATE OR REPLACE FUNCTION quota_audit_mischarge(r quota_reservations) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT r.tenant_id, r.department_id, r.environment, r.period, r.request_id,
-           'the request''s row is impossible: ' || quota_audit_fault(r, p_zoned)
-      FROM quota_reservations r
-     WHERE r.period >= p_month AND r.period < (p_month + interval '1 month')::date
-       AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
-       AND quota_audit_fault(r, p_zoned) IS NOT NULL
+    SELECT CASE
+        WHEN r.usage_in_tokens IS NOT NULL
+             AND (r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos)
+                 <> (r.usage_in_tokens, r.usage_out_tokens, coalesce(r.usage_cost_nanos, r.charged_cost_nanos))
+            THEN format('it is charged %s input and %s output tokens and %s nanos, its latest usage is %s, %s and %s',
+                        r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos,
+                        r.usage_in_tokens, r.usage_out_tokens, coalesce(r.usage_cost_nanos, r.charged_cost_nanos))
+        WHEN r.usage_in_tokens IS NULL
+             AND (r.state = 'settled' OR r.state = 'expired' AND r.stale_policy = 'estimate')
+             AND (r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos)
+                 <> (r.estimated_in_tokens, r.estimated_out_tokens, r.estimated_cost_nanos)
+            THEN 'it ended without usage, and is not charged its estimate'
+        WHEN r.usage_in_tokens IS NULL AND r.state = 'expired' AND r.stale_policy = 'release'
+             AND (r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) <> (0, 0, 0)
+            THEN 'it expired by the policy release, and is charged'
+        WHEN r.usage_in_tokens IS NULL AND r.state = 'expired' AND r.stale_policy = 'partial'
+             AND (r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos)
+                 <> (r.estimated_in_tokens, r.progress_out_tokens, quota_partial_cost(r))
+            THEN 'it expired by the policy partial, and is not charged its estimated input and what was streamed'
+        WHEN NOT r.completion_counted
+             AND (r.usage_in_tokens IS NOT NULL OR r.state = 'settled' OR r.state = 'expired' AND r.stale_policy <> 'release')
+            THEN 'it is charged, and its completion is not counted'
+    END
 $$;
+
+-- The month's requests in a state that no function leaves behind (kind impossible), or whose charge isn't what their own
+-- row says (kind usage): those on its days, and those that belong there. All requests of the ledger are read, since the
+-- time of an admission may be what is wrong. Internal to quota_audit and quota_audit_repair.
+CREATE OR REPLACE FUNCTION quota_audit_impossible(p_month date, p_open date, p_closed boolean)
+RETURNS TABLE (kind text, tenant_id text, department_id text, environment text, period date, request_id text, cause text)
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE WHEN quota_audit_fault(r, p_open, p_closed) IS NULL THEN 'usage' ELSE 'impossible' END,
+           r.tenant_id, r.department_id, r.environment, r.period, r.request_id,
+           coalesce('the request''s row is impossible: ' || quota_audit_fault(r, p_open, p_closed),
+                    'the request''s charge is wrong: ' || quota_audit_mischarge(r))
+      FROM quota_reservations r
+     WHERE (r.period >= p_month AND r.period < (p_month + interval '1 month')::date
+            OR quota_audit_home(r) >= p_month AND quota_audit_home(r) < (p_month + interval '1 month')::date)
+       AND (quota_audit_fault(r, p_open, p_closed) IS NOT NULL OR quota_audit_mischarge(r) IS NOT NULL)
+$$;
+
+-- Whether a month is closed, so that nothing of it may be open any more.
+CREATE OR REPLACE FUNCTION quota_audit_is_closed(p_month date) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$ SELECT EXISTS (SELECT FROM quota_months m WHERE m.month = p_month AND m.closed_at IS NOT NULL) $$;
 
 -- What usage without a cost is charged, and why, in words. p_reason: as in quota_unpriced; NULL: it isn't listed there.
 CREATE OR REPLACE FUNCTION quota_audit_unpriced(p_model text, p_reason text, p_unreserved boolean) RETURNS text

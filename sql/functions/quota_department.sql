@@ -67,18 +67,21 @@ LANGUAGE sql IMMUTABLE
 AS $$ SELECT coalesce(p_tokens * 100 >= p_budget_tokens * p_pct, false)
           OR coalesce(p_cost_nanos * 100 >= p_budget_cost_nanos * p_pct, false) $$;
 
--- Locks all slots of a month, in order, making them first where the month is new. Those who lock all queue at
--- one advisory lock, which serves them in turn: at a row that each of them updates, late comers overtake early
--- ones, and these ran into the lock timeout. Whoever books within a band never waits for it.
+-- Locks all slots of a month, in order, making those first that are not there: all of a new month, or such as somebody
+-- deleted. Those who lock all queue at one advisory lock, which serves them in turn: at a row that each of them updates,
+-- late comers overtake early ones, and these ran into the lock timeout. Whoever books within a band never waits for it.
 CREATE OR REPLACE FUNCTION quota_department_lock(p_department text, p_environment text, p_month date) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_slots int;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(concat_ws(chr(31), p_department, p_environment, p_month), 3));
     PERFORM FROM quota_department_slots s
     WHERE s.department_id = p_department AND s.environment = p_environment AND s.month = p_month
     ORDER BY s.slot FOR UPDATE;
-    IF NOT FOUND THEN
+    GET DIAGNOSTICS v_slots = ROW_COUNT;
+    IF v_slots < 16 THEN
         INSERT INTO quota_department_slots (department_id, environment, month, slot)
         SELECT p_department, p_environment, p_month, i FROM generate_series(0, 15) i ORDER BY i
         ON CONFLICT DO NOTHING;

@@ -49,8 +49,8 @@ async def test_a_lost_hold(busy: Calls) -> None:
             ("held", "t", TODAY, "input_tokens", 40, 0),
             ("held", "t", TODAY, "output_tokens", 9, 0),
         ]
-        assert {(r["request_id"], r["cause"].split(":")[0]) for r in found} == {
-            ("open", "hold of request open was lost")
+        assert {(r["request_id"], r["cause"].split(": ")[1]) for r in found} == {
+            ("open", "as much as request open, which is open, ought to hold")
         }
         await assert_mended(busy)
         assert await busy.figures() == RIGHT
@@ -62,7 +62,8 @@ async def test_a_hold_that_was_not_given_back_and_one_without_a_reservation(busy
                       " held_cost_nanos = held_cost_nanos + 300")  # fmt: skip
     found = await audit(busy)
     assert {r["request_id"] for r in found} == {"done"}
-    assert {r["cause"] for r in found} == {"hold of request done was not given back when it ended"}
+    words = "more is held than open requests ask: as much as request done held, which has ended"
+    assert {r["cause"] for r in found} == {words}
     await assert_mended(busy)
     await plant(busy, "held_input_tokens = held_input_tokens + 7")
     (row,) = await audit(busy)
@@ -223,7 +224,7 @@ async def test_rows_of_requests_in_an_impossible_state(busy: Calls) -> None:
         assert row["period"] == (TODAY - DAY if "period" in sets else TODAY)
         await assert_mended(busy)
         assert (await busy.reservation(request_id=request_id))["state"] == state, sets
-    assert await busy.figures() == (3, 66 - 8, 16, RIGHT[3])
+    assert await busy.figures() == RIGHT
     await busy.expire(now=NOON + 2 * DAY)
     assert (await busy.reservation(request_id="open"))["state"] == "expired"
     assert await audit(busy) == []
