@@ -1,1 +1,1 @@
-"""The ROI report's figures: a month's facts in, a summary out. Pure: no database, no clock, no files."""
+"""The ROI report's figures: a month's facts in, a summary out. No database, no clock, no files."""

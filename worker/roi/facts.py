@@ -156,6 +156,7 @@ class Facts:
     cursor. ``outcomes``: of the month by metric; one that is missing was not imported.
     ``history``: months before this one, any order, the last six matter; a month that is missing
     is not recorded, one without usage has NOTHING. ``peers``: every department, itself included.
+    ``through``: the last day that has begun, where the month isn't over; None: its last.
     """
 
     month: date
@@ -171,3 +172,4 @@ class Facts:
     peers: tuple[Peer, ...] = ()
     prices: tuple[Price, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    through: date | None = None

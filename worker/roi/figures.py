@@ -25,13 +25,11 @@ class Reason(StrEnum):
     NO_OUTCOMES = "no_outcomes"  # the metric was not imported for the month
     OUTCOME_ZERO = "outcome_zero"  # imported, and 0
     NO_BUDGET = "no_budget"  # no limit is set
-    BUDGET_ZERO = "budget_zero"  # nothing is allowed, so no share of it
     NO_MONTH_BEFORE = "no_month_before"  # the month before is not recorded
     NOTHING_BEFORE = "nothing_before"  # recorded, but 0 is no base of a change
     NO_OUTCOMES_BEFORE = "no_outcomes_before"  # the metric was not imported for the month before
     NO_DEPARTMENT = "no_department"  # the report of all has no place among departments
     NO_PEERS = "no_peers"  # no other department has the figure
-    USAGE_UNKNOWN = "usage_unknown"  # what was really used never came
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +49,13 @@ class Unknown:
 
 
 Figure = Known | Unknown
+# of the month before, where the reason stands beside figures of this one
+_AS_BASE: Final = {
+    Reason.NO_OUTCOMES: Reason.NO_OUTCOMES_BEFORE,
+    Reason.OUTCOME_ZERO: Reason.NOTHING_BEFORE,
+    Reason.NO_USAGE: Reason.NOTHING_BEFORE,
+    Reason.NO_COST: Reason.NOTHING_BEFORE,
+}
 Positive = NewType("Positive", Fraction)
 
 
@@ -66,14 +71,14 @@ def positive(value: Fraction | Decimal | int) -> Positive | None:
 
 
 def divide(dividend: Fraction | Decimal | int, divisor: Positive) -> Fraction:
-    """dividend / divisor, exactly."""
+    """The exact quotient."""
     return Fraction(dividend) / divisor
 
 
 def ratio(
     dividend: Fraction | Decimal | int, divisor: Fraction | Decimal | int, otherwise: Reason
 ) -> Figure:
-    """dividend / divisor, or the reason where the divisor isn't above 0."""
+    """The exact quotient, or the reason where the divisor isn't above 0."""
     by = positive(divisor)
     return Unknown(otherwise) if by is None else Known(divide(dividend, by))
 
@@ -83,7 +88,7 @@ def change(now: Figure, before: Figure) -> Figure:
     if now.value is None:
         return now
     if before.value is None:
-        return before
+        return Unknown(_AS_BASE.get(before.reason, before.reason))
     return ratio(now.value - before.value, before.value, Reason.NOTHING_BEFORE)
 
 

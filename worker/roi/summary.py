@@ -31,7 +31,7 @@ class LineKind(StrEnum):
 class SplitLine:
     """One line; ``key`` is the id ("" unless NAMED), ``name`` what people call it.
 
-    ``members``: how many are summed, 1 unless OTHERS. ``cost_share``, ``token_share``: of all lines.
+    ``members``: how many are summed, 1 unless OTHERS. Shares are of all lines.
     """
 
     kind: LineKind
@@ -48,9 +48,11 @@ class Split:
     """The month's own usage by one label: lines by cost, the greatest first, then the rest.
 
     UNNAMED stands last but for OTHERS. The sum of the lines is ``total``, to the nano.
+    ``every``: all lines, none summed up as OTHERS, for a table that has room.
     """
 
     lines: tuple[SplitLine, ...]
+    every: tuple[SplitLine, ...]
     total: Amounts
 
 
@@ -196,7 +198,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """An environment's days, all of the month. Caps: the month's budget with top-ups, or None.
+    """An environment's days, from the first on. Caps: the month's budget with top-ups, or None.
 
     ``even_*``: the cap over the month's days, what a day may take if all take the same.
     """
@@ -255,7 +257,7 @@ class Incentives:
 
 @dataclass(frozen=True, slots=True)
 class AbovePeers:
-    """A department whose unit cost is well above the median; ``excess_nanos``: what it paid beyond."""
+    """A department well above the median in a measure; ``excess_nanos``: what it paid beyond it."""
 
     measure: str
     department_id: str
