@@ -26,6 +26,7 @@ WORDS: Final = {
     "negative": "below zero",
     "orphan": "orphan",
     "impossible": "impossible row",
+    "usage": "not its usage",
     "department": "department",
     "closed": "closed month",
     "overdue": "overdue",
@@ -34,9 +35,10 @@ WORDS: Final = {
     "inbox": "inbox",
     "source": "usage source",
     "folded": "folded in",
+    "legacy": "legacy charges",
 }
 MONTHLY: Final = frozenset(
-    {"department", "closed", "overdue", "unpriced", "usage_missing", "inbox", "source"}
+    {"department", "closed", "overdue", "unpriced", "usage_missing", "inbox", "source", "legacy"}
 )
 STATES: Final = {
     "open": "open",
@@ -60,6 +62,8 @@ CURES: Final = {
     "booked, and without such a request after 40 days",
     "folded": "if it was not meant, subtract it by the same UPDATE of quota_usage: the next "
     "reconcile folds that in, too",
+    "legacy": "where no tenant with legacy charges moved in that month, add what is missing to "
+    "used and legacy of one of the department's rows in quota_department_slots",
     "source": "look at quota-worker source faults, and at the source's mapping in the "
     "configuration: the remark goes once the request has its usage, or after 40 days",
 }

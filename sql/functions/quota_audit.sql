@@ -45,6 +45,10 @@ BEGIN
     SELECT 'remark', m.kind, m.tenant_id, m.department_id, m.environment, m.period, 'requests', NULL::numeric, m.found,
            m.request_id, m.cause
       FROM quota_audit_remarks(v_month, v_now, v_span) m;
+    RETURN QUERY
+    SELECT 'remark', 'legacy', NULL::text, g.department_id, g.environment, v_month, g.dimension, g.expected, g.found,
+           NULL::text, g.cause
+      FROM quota_audit_legacy(v_month) g;
 END $$;
 
 -- When the month's requests were admitted: with some days to spare on either side, for the neighbouring days, and for

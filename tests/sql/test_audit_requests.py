@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
-from sql.auditing import DAY, MAY, TODAY, assert_mended, audit, plant, places, repair
+from sql.auditing import DAY, MAY, TODAY, assert_mended, audit, places, plant, repair
 from sql.calls import NOON
 
 if TYPE_CHECKING:
