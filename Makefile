@@ -18,7 +18,8 @@ demo: $(VENV)/.run-installed
 ON_EACH_SERVER := tests/sql tests/reconcile tests/migration tests/postgres tests/contract/test_outbox.py \
 	tests/embedded/test_life_cycle.py tests/test_house.py tests/acceptance \
 	$(patsubst %,--ignore=tests/acceptance/test_%.py,preview channel_command demo wheel sdist gateway_example streams \
-	alerts_command variable_notes status_subject replay_late)
+	alerts_command variable_notes status status_subject replay_late estimates invoice price_command diagnosis \
+	unready_database tick_idle)
 
 # Lint, types and import contracts, then every test on PostgreSQL 18 (the
 # wheel) and, where one is installed, those that meet the server on the system's.
