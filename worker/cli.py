@@ -266,6 +266,7 @@ def _call(args: argparse.Namespace) -> int:
     import asyncio
 
     from worker.bootstrap import build_deps, flush_answers
+    from worker.resolving import ProgramLoop
 
     _check_texts(args)
     if not args.debug:
@@ -285,7 +286,8 @@ def _call(args: argparse.Namespace) -> int:
             flush_answers()
             return code
 
-    return asyncio.run(call())
+    with asyncio.Runner(loop_factory=ProgramLoop) as runner:
+        return runner.run(call())
 
 
 def _check_texts(args: argparse.Namespace) -> None:

@@ -68,6 +68,14 @@ class DatabaseUnreachableError(DatabaseError):
     retryable = True
 
 
+class DatabaseReadOnlyError(DatabaseError):
+    """The database takes no writes: set POSTGRES_DSN to the primary, and to no standby of it."""
+
+
+class DatabaseFullError(DatabaseError):
+    """The database server's disk is full: make room there, then run again."""
+
+
 class DatabaseAccessError(DatabaseError):
     """The database refused the login: check the user and the password in POSTGRES_DSN."""
 

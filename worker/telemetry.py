@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 REDACTED = "***"
+# Texts may be long and somebody else's: no pattern looks at a letter again and again.
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # postgres://user:password@host, redis://…, smtp://…: the whole authority.
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@]*@", re.IGNORECASE), rf"\1{REDACTED}@"),
+    (re.compile(r"(://)[^\s/@]*@"), rf"\1{REDACTED}@"),
     # Everything after the host of a webhook may be its token.
     (re.compile(r"(\bhttps?://[^\s/\"'?#]+)[/?#][^\s\"']*", re.IGNORECASE), rf"\1/{REDACTED}"),
     # key=value and "key": "value", in DSNs, queries and JSON.
     (
         re.compile(
-            r"(\b[\w-]*(?:password|passwd|passphrase|secret|token|api_?key|authorization|sign)"
-            r"[\"']?\s*[=:]\s*)(?:(?:bearer|basic)\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)",
+            r"((?:password|passwd|passphrase|secret|token|api_?key|authorization|sign)"
+            r"[\"']?\s*[=:]\s*)(?:(?:bearer|basic)\s+)?"
+            # a text that was cut may have lost its last quote
+            r"(\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|[^\s,;&\"']+)",
             re.IGNORECASE,
         ),
         rf"\1{REDACTED}",

@@ -40,7 +40,7 @@ class ToldUsage(NamedTuple):
 class FaultReason(StrEnum):
     """Why an answer, or its cost, was set aside: the closed set of ``quota_source_faults``.
 
-    The ledger adds ``conflict``, ``invalid`` and ``no_rate``.
+    The ledger adds ``conflict``, ``no_rate``, and ``invalid`` of its own.
     """
 
     OTHER_TENANT = "other_tenant"
@@ -52,6 +52,7 @@ class FaultReason(StrEnum):
     WRONG_ID = "wrong_id"
     UNKNOWN_CURRENCY = "unknown_currency"
     UNREADABLE = "unreadable"
+    INVALID = "invalid"
 
 
 class SourceFault(NamedTuple):

@@ -93,9 +93,12 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
     text = '[diagnosis]\nmissing_pct = 100\nmin_requests = "20"\noff = 1\nmissing_pc = 5\n'
     assert faults_of(tmp_path, text) == [
         "diagnosis.missing_pct is out of bounds: 0 to 99",
-        "diagnosis.min_requests is a text: a number is needed, without quotes",
+        "diagnosis.min_requests is a text: a whole number is needed, without quotes",
         "diagnosis.off is a number: true or false is needed, without quotes",
         "diagnosis.missing_pc is not known here: did you mean missing_pct?",
+    ]
+    assert faults_of(tmp_path, "[diagnosis]\nmissing_pct = 5.5\n") == [
+        "diagnosis.missing_pct is 5.5: a whole number is needed"
     ]
 
 

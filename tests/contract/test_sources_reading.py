@@ -11,9 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.sources_world import NOW, SECRET
+from worker.clock import monotonic_seconds
 from worker.postgres.sources import _element
 from worker.sources.base import Gathered
-from worker.sources.reading import EXCERPT_LETTERS, Reader, UnusableAnswerError
+from worker.sources.reading import (
+    EXCERPT_LETTERS,
+    LOOKED_AT_LETTERS,
+    Reader,
+    UnusableAnswerError,
+)
 from worker.sources.rows import gather_rows
 from worker.usage import FaultReason, OverdueRequest
 
@@ -38,6 +44,7 @@ SCALARS = (
     | st.decimals()
     | st.sampled_from(
         [Decimal("1e999999"), Decimal("-0"), Decimal("sNaN"), "1e99", "0.10", "", SECRET]
+        + [Decimal(text) for text in ("0e-16400", "0e-900000000", "0e900000000", "1e-900000000")]
     )
     | st.text(st.characters(), max_size=300)
     | st.binary(max_size=5)
@@ -68,6 +75,7 @@ def test_any_values_are_read_or_refused(told: dict[str, Any]) -> None:
             assert name.encode()
             assert "\0" not in name
         element = json.loads(json.dumps(_element(usage)))
+        assert len(element["cost"] or "") <= 40
         assert element["cost"] is None or Decimal(element["cost"]) == usage.cost
     # nothing told is no usage yet, and never a fault
     if told.get("in_tokens") is None and told.get("out_tokens") is None:
@@ -90,6 +98,31 @@ def test_costs_are_exact(word: str, value: object, cost: str) -> None:
     assert reading is not None
     assert reading.usage.cost == Decimal(cost)
     assert reading.usage.currency == "EUR"
+
+
+@pytest.mark.parametrize("word", ["cost_nanos", "cost", "in_tokens"])
+@pytest.mark.parametrize("text", ["0e-16400", "0e-900000000", "0e900000000", "1." + "0" * 500])
+def test_figures_without_an_end_are_wrong_numbers(word: str, text: str) -> None:
+    with pytest.raises(UnusableAnswerError, match="needed") as error:
+        READER.read(REQUEST, {"in_tokens": 1, "out_tokens": 1, word: Decimal(text)})
+    assert error.value.reason is FaultReason.WRONG_NUMBER
+
+
+def test_an_excerpt_of_a_long_text_is_short_and_holds_no_piece_of_a_secret() -> None:
+    # wherever the text is cut before it is looked at
+    for spaces in range(LOOKED_AT_LETTERS - 60, LOOKED_AT_LETTERS):
+        for secret in (SECRET, f'token="{SECRET}"', f"postgres://u:{SECRET}@h/d"):
+            excerpt = READER.excerpt(" " * spaces + f"seen {secret} again" + "x" * 5000)
+            assert len(excerpt) <= EXCERPT_LETTERS
+            assert SECRET[:3] not in excerpt, (spaces, secret)
+    started = monotonic_seconds()
+    rows = [{"request_id": "a-" * 20_000, "tenant_id": "token=" * 9_000}] * 1_000
+    gathered = Gathered()
+    gather_rows(rows, [REQUEST], READER, gathered)
+    assert monotonic_seconds() - started < 2
+    answer = gathered.answer()
+    assert (answer.set_aside, answer.faults[0].reason) == (1_000, FaultReason.NOT_ASKED)
+    assert len(answer.faults[0].request_id) <= EXCERPT_LETTERS
 
 
 @pytest.mark.parametrize("value", ["1,5", "1.5 USD", "1_000", "٣", "0x1", 10**13, "-1", True, [1]])

@@ -189,10 +189,12 @@ FAULTY = {
     "syntax": ("SELECT request_id", "SELEKT request_id", "query_failed"),
     "columns": (", model\n", "\n", "wrong_columns"),
     "flood": ("FROM spend WHERE", "FROM generate_series(1, 200000), spend WHERE", "too_large"),
+    "long texts": (", model\n", ", repeat('y', 9000000) AS model\n", "too_large"),
     "grant": ("FROM spend", "FROM pg_authid, spend", "login_refused"),
     "refused": ("", "", "unreachable"),
     "no database": ("", "", "unreachable"),
-    "no port": ("", "", "query_failed"),
+    "no port": ("", "", "unreachable"),
+    "no mode": ("", "", "unreachable"),
 }
 
 
@@ -215,6 +217,7 @@ async def test_a_faulty_source_is_named_and_the_next_one_is_asked(
         world.environ["BROKEN"] = {
             "refused": f"postgresql://u:{SECRET}@127.0.0.1:1/none",
             "no port": f"postgresql://u:{SECRET}@127.0.0.1:99999999999/none",
+            "no mode": f"postgresql://u:{SECRET}@127.0.0.1:1/none?sslmode=maybe",
             "no database": address.replace(parts.path, "/no_such"),
             "grant": address.replace(
                 parts.netloc, f"poor_reader@{parts.netloc.rpartition('@')[2]}"
@@ -229,6 +232,9 @@ async def test_a_faulty_source_is_named_and_the_next_one_is_asked(
         )
         assert counts.failures[0].detail, case
         assert counts.failures[0].cure, case
+        assert ("correct `dsn`" in counts.failures[0].cure) is (case in {"no port", "no mode"}), (
+            case
+        )
         assert (counts.source_settled, counts.failed, counts.leftover) == (1, 0, False), case
         state = await charged(world.conn)
         assert (state[f"{tenant}/r1"][0], state[f"{tenant}/r2"][0]) == ("settled", "open"), case

@@ -124,7 +124,7 @@ WRONG: dict[str, tuple[str | bytes, list[str]]] = {
             "channels.other.security may be none only to this machine",
             "channels.other.username is missing",
             "channels.other.sender is missing: the address that the mails come from",
-            "channels.other.port is true or false: a number is needed",
+            "channels.other.port is true or false: a whole number is needed",
             "default.channels[2] is 'other', which has no addresses",
         ],
     ),

@@ -121,12 +121,11 @@ class Table:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            # a variable's value is always a text, and has no quotes
-            wrong = (
-                "is no number: digits alone are needed"
-                if self._source.literal_secrets
-                else f"is {type_of(value)}: a number is needed, without quotes"
-            )
+            wrong = f"is {type_of(value)}: a whole number is needed, without quotes"
+            if isinstance(value, float):
+                wrong = f"is {value}: a whole number is needed"
+            elif self._source.literal_secrets:  # a variable's value: always a text, no quotes
+                wrong = "is no number: digits alone are needed"
             self.fault(key, wrong)
         elif not low <= value <= high:
             self.fault(key, f"is out of bounds: {low} to {high}")

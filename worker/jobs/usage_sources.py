@@ -11,13 +11,28 @@ is asked again at the next tick. No transaction is open while a source is asked.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from worker.errors import LockTimeoutError, QuotaWorkerError, SerializationError
-from worker.usage import SourceAnswer, SourceCause, SourceFailure, SourceTrouble
+from worker.errors import (
+    DatabaseError,
+    InvalidInputError,
+    LockTimeoutError,
+    QuotaWorkerError,
+    SerializationError,
+)
+from worker.untrusted import visible
+from worker.usage import (
+    FaultReason,
+    SourceAnswer,
+    SourceCause,
+    SourceFailure,
+    SourceFault,
+    SourceTrouble,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from worker.jobs.context import Asking, JobContext
     from worker.ports import UsageSource
@@ -27,11 +42,15 @@ if TYPE_CHECKING:
 MARGIN_SECONDS: Final = 30.0
 # A bound, not a target: time comes first.
 MAX_BATCHES: Final = 10_000
+EXCERPT_LETTERS: Final = 300
 SETTLE_ATTEMPTS: Final = 3
+# So many usages that the database refuses are set aside by name in one run; with more of them
+# the fault isn't theirs.
+REFUSED_MAX: Final = 10
 RETRY_WAIT_SECONDS: Final = 0.2
 # Outcomes of ``settle`` beyond the contract's, and those by which nothing was settled.
 LOCKED, KEPT, OVERTAKEN = "locked", "kept", "overtaken"
-REFUSED: Final = frozenset({"conflict", "invalid"})
+REFUSED: Final = frozenset({"conflict", FaultReason.INVALID.value})
 
 
 class AskedTally:
@@ -90,6 +109,7 @@ class _Run:
         self._tally = tally
         self._ends_at = ctx.monotonic() + asking.ask_seconds
         self._live: list[UsageSource] = list(asking.sources)
+        self._refused = 0
 
     def seconds_left(self) -> float:
         """Of the asking, 0.0 when somebody asked to stop."""
@@ -116,6 +136,26 @@ class _Run:
         """Ask one source after the other; False when none was asked anything."""
         waiting = {(one.tenant_id, one.request_id): one for one in batch}
         asked: dict[tuple[str, str], OverdueRequest] = {}
+        try:
+            await self._ask_each(waiting, asked)
+        except QuotaWorkerError:
+            # the next tick asks for others first
+            with suppress(QuotaWorkerError):
+                await self._note_asked(asked)
+            raise
+        await self._note_asked(asked)
+        return bool(asked) or len(waiting) < len(batch)
+
+    async def _note_asked(self, asked: Mapping[tuple[str, str], OverdueRequest]) -> None:
+        if asked:
+            await self._ledger.note_asked(list(asked.values()), self._ctx.now)
+
+    async def _ask_each(
+        self,
+        waiting: dict[tuple[str, str], OverdueRequest],
+        asked: dict[tuple[str, str], OverdueRequest],
+    ) -> None:
+        """Each source in turn; takes from ``waiting`` what ends, adds to ``asked`` what doesn't."""
         for source in tuple(self._live):
             if not waiting or self.seconds_left() == 0.0:
                 break
@@ -133,9 +173,6 @@ class _Run:
                 waiting.pop(key, None)
                 if outcome != KEPT:  # still open until the inbox is booked: noted as asked
                     asked.pop(key, None)
-        if asked:
-            await self._ledger.note_asked(list(asked.values()), self._ctx.now)
-        return bool(asked) or len(waiting) < len(batch)
 
     async def _answer(
         self, source: UsageSource, requests: Sequence[OverdueRequest]
@@ -161,13 +198,7 @@ class _Run:
         for attempt in range(1, SETTLE_ATTEMPTS + 1):
             if not left:
                 break
-            try:
-                outcomes = await self._ledger.settle(source, left, self._ctx.now, keep=attempt > 1)
-            except (LockTimeoutError, SerializationError):
-                if attempt == SETTLE_ATTEMPTS:
-                    self._tally.lock_timeouts += 1
-                    break
-                outcomes = [LOCKED] * len(left)
+            outcomes = await self._outcomes(source, left, keep=attempt > 1)
             locked: list[ToldUsage] = []
             for usage, outcome in zip(left, outcomes, strict=True):
                 if outcome == LOCKED:
@@ -180,4 +211,37 @@ class _Run:
             left = locked
             if left and attempt < SETTLE_ATTEMPTS:
                 await self._ctx.sleep(RETRY_WAIT_SECONDS * attempt)
+        self._tally.lock_timeouts += bool(left)
         return done
+
+    async def _outcomes(
+        self, source: str, usages: Sequence[ToldUsage], *, keep: bool
+    ) -> Sequence[str]:
+        """As the ledger's ``settle``; one that the database refuses spoils no other.
+
+        Halved until it is found: at most REFUSED_MAX of 1,000, each in about 20 calls.
+        """
+        try:
+            return await self._ledger.settle(source, usages, self._ctx.now, keep=keep)
+        except (LockTimeoutError, SerializationError):
+            return [LOCKED] * len(usages)
+        except DatabaseError as error:
+            # errors of a class of their own are the database's, and of no usage
+            is_of_usage = type(error) in {DatabaseError, InvalidInputError}
+            if not is_of_usage or self._refused >= REFUSED_MAX:
+                raise
+            if len(usages) == 1:
+                self._refused += 1
+                await self._set_refused_aside(source, usages[0], error)
+                return [FaultReason.INVALID]
+        half = len(usages) // 2
+        return [
+            *await self._outcomes(source, usages[:half], keep=keep),
+            *await self._outcomes(source, usages[half:], keep=keep),
+        ]
+
+    async def _set_refused_aside(self, source: str, usage: ToldUsage, error: DatabaseError) -> None:
+        words = visible(f"the ledger's database refused it: {error}"[:EXCERPT_LETTERS])
+        reason = FaultReason.INVALID
+        fault = SourceFault(usage.tenant_id, usage.request_id, reason, words)
+        await self._ledger.set_aside(source, [fault], self._ctx.now)

@@ -6,10 +6,13 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
+from worker.clock import monotonic_seconds
 from worker.errors import QuotaWorkerError
 from worker.models import Delivery, FailureCause
 from worker.notifiers.connection import why_not_connected
 from worker.rendering import RenderingError
+from worker.resolving import CURE as SLOW_DNS
+from worker.resolving import watched_lookups
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -30,6 +33,8 @@ RETRYABLE_CAUSES: Final = frozenset(
         FailureCause.WORKER_LOST,
     }
 )
+# What a name that isn't resolved in time may end in.
+SLOW: Final = frozenset({FailureCause.TIMEOUT, FailureCause.UNREACHABLE})
 
 
 class SendFailedError(QuotaWorkerError):
@@ -140,15 +145,23 @@ async def _unpaced() -> None:
 
 async def _answered(sending: Coroutine[None, None, None], timeout_seconds: float) -> Delivery:
     """Await the sending within the limit; whatever it raises for a cause is an answer."""
+    started = monotonic_seconds()
     try:
-        async with asyncio.timeout(timeout_seconds):
-            await sending
+        with watched_lookups() as lookups:
+            async with asyncio.timeout(timeout_seconds):
+                await sending
     except TimeoutError:
-        return failed(FailureCause.TIMEOUT, f"no answer within {timeout_seconds:g} s")
+        delivery = failed(FailureCause.TIMEOUT, f"no answer within {timeout_seconds:g} s")
     except SendFailedError as error:
-        return failed(error.cause, str(error), error.cure)
+        delivery = failed(error.cause, str(error), error.cure)
     except RenderingError as error:
-        return failed(FailureCause.NOT_RENDERED, str(error))
+        delivery = failed(FailureCause.NOT_RENDERED, str(error))
     except OSError as error:
-        return failed(FailureCause.UNREACHABLE, *why_not_connected(error))
-    return Delivery(delivered=True)
+        delivery = failed(FailureCause.UNREACHABLE, *why_not_connected(error))
+    else:
+        return Delivery(delivered=True)
+    if lookups.is_unresolved and delivery.cause in SLOW:
+        # nothing went out
+        words = lookups.words(monotonic_seconds() - started)
+        return failed(FailureCause.UNREACHABLE, words, SLOW_DNS)
+    return delivery

@@ -36,6 +36,8 @@ _CLASSES: dict[str, type[errors.DatabaseError]] = {
     "3F000": errors.SchemaMissingError,  # no schema to create in
     "42501": errors.MissingRightError,
     "3D000": errors.DatabaseMissingError,  # no such database
+    "25006": errors.DatabaseReadOnlyError,
+    "53100": errors.DatabaseFullError,
     "53300": errors.DatabaseUnreachableError,  # too many connections
     "57P01": errors.DatabaseUnreachableError,  # server shuts down
     "57P02": errors.DatabaseUnreachableError,

@@ -9,8 +9,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from worker.errors import ConfigurationError, UnsupportedServerError
+from worker.errors import ConfigurationError, DatabaseUnreachableError, UnsupportedServerError
 from worker.postgres.errors import translated
+from worker.resolving import CURE as SLOW_DNS
+from worker.resolving import watched_lookups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +45,7 @@ async def connect(
     """
     import asyncpg
 
-    with _readable_dsn(), translated():
+    with _readable_dsn(), translated(), _resolved_in_time():
         connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
             dsn, **connect_arguments(command_timeout_seconds)
         )
@@ -63,7 +65,7 @@ async def open_pool(dsn: str, max_size: int = POOL_MAX_SIZE) -> asyncpg.Pool[asy
     """
     import asyncpg
 
-    with _readable_dsn(), translated():
+    with _readable_dsn(), translated(), _resolved_in_time():
         pool = await asyncpg.create_pool(
             dsn, min_size=1, max_size=max_size, reset=_nothing_to_reset, **connect_arguments()
         )
@@ -87,6 +89,18 @@ def _readable_dsn() -> Iterator[None]:
             "POSTGRES_DSN can't be read: it must look like "
             "postgresql://host:5432/database?user=name"
         ) from error
+
+
+@contextmanager
+def _resolved_in_time() -> Iterator[None]:
+    with watched_lookups() as lookups:
+        try:
+            yield
+        except TimeoutError as error:
+            if not lookups.is_unresolved:
+                raise
+            words = lookups.words(CONNECT_TIMEOUT_SECONDS)
+            raise DatabaseUnreachableError(f"{words}: {SLOW_DNS}") from error
 
 
 async def _nothing_to_reset(_connection: object) -> None:

@@ -18,6 +18,8 @@ from urllib.parse import quote, urlsplit
 from worker.errors import LockTimeoutError, SerializationError
 from worker.json_paths import NotThereError, shown_path, value_at
 from worker.notifiers.connection import BROKEN_OFF, why_not_connected
+from worker.resolving import CURE as SLOW_DNS
+from worker.resolving import watched_lookups
 from worker.sources.base import LEAST_SECONDS, BaseSource, Gathered, SourceFailedError
 from worker.sources.reading import UnusableAnswerError, name_of
 from worker.usage import FaultReason, SourceCause
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from worker.resolving import LookupWatch
     from worker.settings import SourceSettings
     from worker.sources.reading import Reader
     from worker.usage import OverdueRequest, SourceAnswer, ToldUsage
@@ -122,22 +125,14 @@ class HttpSource(BaseSource):
 
     async def _one(self, request: OverdueRequest, seconds: float, gathered: Gathered) -> None:
         try:
-            async with asyncio.timeout(seconds):
-                document = await self._document(request, gathered)
+            with watched_lookups() as lookups:
+                async with asyncio.timeout(seconds):
+                    document = await self._document(request, gathered)
             usage = None if document is None else self._usage(request, document, gathered)
         except TimeoutError:
             if seconds < self.settings.values["time_limit_seconds"]:
                 return  # this run's time was over, not the source's
-            self._timeouts += 1
-            self._failed(
-                SourceFailedError(
-                    SourceCause.TIMEOUT,
-                    f"no answer within {seconds:g} s",
-                    "look at the service; raise time_limit_seconds if it is slow by nature",
-                    is_down=self._timeouts >= TIMEOUTS_MAX,
-                ),
-                gathered,
-            )
+            self._failed(self._too_slow(seconds, lookups), gathered)
         except SourceFailedError as error:
             if error.trouble.cause in {SourceCause.UNKNOWN_ANSWER, SourceCause.TOO_LARGE}:
                 error.trouble = error.trouble._replace(answered=True)
@@ -152,6 +147,18 @@ class HttpSource(BaseSource):
             if usage is not None:
                 gathered.usages.append(usage)
         gathered.asked.append(request)
+
+    def _too_slow(self, seconds: float, lookups: LookupWatch) -> SourceFailedError:
+        if lookups.is_unresolved:
+            words = lookups.words(seconds)
+            return SourceFailedError(SourceCause.UNREACHABLE, words, SLOW_DNS, is_down=True)
+        self._timeouts += 1
+        return SourceFailedError(
+            SourceCause.TIMEOUT,
+            f"no answer within {seconds:g} s",
+            "look at the service; raise time_limit_seconds if it is slow by nature",
+            is_down=self._timeouts >= TIMEOUTS_MAX,
+        )
 
     def _failed(self, error: SourceFailedError, gathered: Gathered) -> None:
         self._failures += 1

@@ -27,6 +27,10 @@ COST_MAX: Final = Decimal(10**12)
 COST_DECIMALS: Final = Decimal("1e-15")
 COST_DIGITS: Final = 40
 EXCERPT_LETTERS: Final = 300
+# So many letters of a text are looked at for an excerpt.
+LOOKED_AT_LETTERS: Final = 2000
+# Figures are short: no digits without end, and no exponent that spells them.
+DIGITS_MAX: Final = 400
 VALUE_LETTERS: Final = 60
 FLOAT_WHOLE_MAX: Final = 2.0**53
 _COST: Final = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,2})?")
@@ -97,9 +101,16 @@ class Reader:
 
     def excerpt(self, words: str) -> str:
         """The words on one short line, without any secret."""
+        text = " ".join(words[:LOOKED_AT_LETTERS].split())
         for secret in self._secrets:
-            words = words.replace(secret, "***")
-        shown = visible(redact(" ".join(words.split())))
+            text = text.replace(secret, "***")
+        text = redact(text)
+        if len(words) > LOOKED_AT_LETTERS:
+            # it may end within a secret
+            cut = max(map(len, self._secrets), default=0)
+            text = text[: len(text) - min(cut, len(text))]
+            text = (text.rpartition(" ")[0] or text) + "…"
+        shown = visible(text[: EXCERPT_LETTERS + 1])
         return shown if len(shown) <= EXCERPT_LETTERS else shown[: EXCERPT_LETTERS - 1] + "…"
 
     def _cost(self, told: Mapping[str, object]) -> tuple[Decimal | None, str | None, str | None]:
@@ -154,7 +165,7 @@ def _tokens(word: str, value: object) -> int:
     whole: int | None = None
     if isinstance(value, int) and not isinstance(value, bool):
         whole = value if abs(value) <= TOKENS_MAX else TOKENS_MAX + 1
-    elif isinstance(value, Decimal) and value.is_finite():
+    elif isinstance(value, Decimal) and _is_short(value):
         if abs(value) > TOKENS_MAX:
             whole = TOKENS_MAX + 1
         elif value == value.to_integral_value():
@@ -172,7 +183,7 @@ def _tokens(word: str, value: object) -> int:
 def _amount(word: str, value: object) -> Decimal:
     amount: Decimal | None = None
     if isinstance(value, Decimal):
-        amount = value
+        amount = value if _is_short(value) else None
     elif isinstance(value, int) and not isinstance(value, bool):
         amount = Decimal(value) if abs(value) <= 10**18 else None
     elif isinstance(value, float):
@@ -180,7 +191,7 @@ def _amount(word: str, value: object) -> Decimal:
     elif isinstance(value, str) and _COST.fullmatch(value.strip()):
         amount = Decimal(value.strip())
     most = COST_MAX.scaleb(9) if word == "cost_nanos" else COST_MAX
-    good = amount is not None and amount.is_finite() and 0 <= amount <= most
+    good = amount is not None and _is_short(amount) and 0 <= amount <= most
     if amount is None or not good or (word == "cost_nanos" and amount % 1 != 0):
         kind = "a whole number of nanos" if word == "cost_nanos" else "an amount from 0 to 10^12"
         raise UnusableAnswerError(
@@ -189,7 +200,13 @@ def _amount(word: str, value: object) -> Decimal:
     with localcontext() as context:
         context.prec = COST_DIGITS
         # what lies beyond 15 decimals is a float's noise: a nano has 9
-        return amount.quantize(COST_DECIMALS) if word == "cost" else amount
+        return amount.quantize(COST_DECIMALS) if word == "cost" else Decimal(int(amount))
+
+
+def _is_short(value: Decimal) -> bool:
+    """Whether it is finite, and written out has a bounded number of digits."""
+    _, digits, exponent = value.as_tuple()
+    return isinstance(exponent, int) and len(digits) <= DIGITS_MAX and abs(exponent) <= DIGITS_MAX
 
 
 def _shown(value: object) -> str:

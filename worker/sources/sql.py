@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from worker.notifiers.connection import why_not_connected
 from worker.postgres.errors import sqlstate_of
 from worker.postgres.pool import connect_arguments
+from worker.resolving import CURE as SLOW_DNS
+from worker.resolving import watched_lookups
 from worker.sources.base import LEAST_SECONDS, BaseSource, Gathered, SourceFailedError
 from worker.sources.rows import gather_rows
 from worker.usage import SourceAnswer, SourceCause
@@ -31,10 +33,17 @@ IDS_MAX: Final = 1000
 # An honest query returns a row for a request; a few more are looked at and set aside by name.
 ROWS_PER_ID: Final = 4
 ROWS_LEAST: Final = 100
+# Rows come in portions, the first alone, until so many bytes have: a few long ones end it early.
+PORTION_ROWS: Final = 50
+ANSWER_MAX_BYTES: Final = 8 * 1024 * 1024
 # The server's own limit comes first, so that it says what was the matter.
 GRACE_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 2.0
 _ADDRESS: Final = "check host, port and database in `dsn`, and that the server runs"
+_DSN: Final = (
+    "correct `dsn`: it must look like postgresql://host:5432/database?user=name, with the "
+    "password's special characters percent-encoded"
+)
 _LOGIN: Final = "check user and password in `dsn`, and that pg_hba.conf lets this machine in"
 # By SQLSTATE, or its first two characters: the cause, and what to do.
 _BY_STATE: Final = {
@@ -112,7 +121,6 @@ class SqlSource(BaseSource):
             asyncpg.InternalClientError,  # its word for a connection that broke in mid-call
             OSError,
             ValueError,
-            OverflowError,  # a port that is none
         ) as error:
             failed = self._explained(error, seconds)
             await self.close()
@@ -123,15 +131,26 @@ class SqlSource(BaseSource):
 
         if self._connection is None or self._connection.is_closed():
             arguments = connect_arguments(seconds + GRACE_SECONDS) | {"timeout": seconds}
-            try:
-                self._connection = await asyncpg.connect(self._dsn(), **arguments)
-            except TimeoutError:
-                raise SourceFailedError(
-                    SourceCause.UNREACHABLE,
-                    f"no connection within {seconds:.3g} s",
-                    _ADDRESS,
-                    is_down=True,
-                ) from None
+            with watched_lookups() as lookups:
+                try:
+                    self._connection = await asyncpg.connect(self._dsn(), **arguments)
+                except (ValueError, OverflowError) as error:
+                    # Python's own words may hold a piece of a password
+                    known = isinstance(error, asyncpg.InterfaceError)
+                    words = str(error) if known else "its host or port is none"
+                    raise SourceFailedError(
+                        SourceCause.UNREACHABLE,
+                        self.reader.excerpt(f"the address can't be read: {words}"),
+                        _DSN,
+                        is_down=True,
+                    ) from None
+                except TimeoutError:
+                    words, cure = f"no connection within {seconds:.3g} s", _ADDRESS
+                    if lookups.is_unresolved:
+                        words, cure = lookups.words(seconds), SLOW_DNS
+                    raise SourceFailedError(
+                        SourceCause.UNREACHABLE, words, cure, is_down=True
+                    ) from None
         return self._connection
 
     async def _fetched(
@@ -151,18 +170,28 @@ class SqlSource(BaseSource):
             statement = await connection.prepare(self.settings.values["query"])
             self._check_columns([column.name for column in statement.get_attributes()])
             cursor = await statement.cursor(*arguments)
-            records = await cursor.fetch(most + 1)
-        if len(records) > most:
+            rows: list[dict[str, object]] = []
+            size, portion = 0, 1
+            while len(rows) <= most and (records := await cursor.fetch(portion)):
+                for record in records:
+                    size += sum(map(_bytes_of, record.values()))
+                    rows.append({word: record[name] for word, name in self.settings.words.items()})
+                if size > ANSWER_MAX_BYTES:
+                    raise SourceFailedError(
+                        SourceCause.TOO_LARGE,
+                        f"the query returned over {ANSWER_MAX_BYTES:,} bytes",
+                        "have it select ids and figures alone, and no long texts",
+                        is_down=True,
+                    )
+                portion = PORTION_ROWS
+        if len(rows) > most:
             raise SourceFailedError(
                 SourceCause.TOO_LARGE,
                 f"the query returned over {most:,} rows for {len(requests):,} requests",
                 "have it return one row for a request that was asked for: GROUP BY its id",
                 is_down=True,
             )
-        return [
-            {word: record[column] for word, column in self.settings.words.items()}
-            for record in records
-        ]
+        return rows
 
     def _check_columns(self, columns: list[str]) -> None:
         lacking = [column for column in self.settings.words.values() if column not in columns]
@@ -201,10 +230,15 @@ class SqlSource(BaseSource):
             return SourceFailedError(
                 SourceCause.UNREACHABLE, "the connection was lost", _ADDRESS, is_down=True
             )
-        # the driver's own: an address it can't read, an id that isn't of the column's type
+        # the driver's own: an id that isn't of the column's type
         return SourceFailedError(
             SourceCause.QUERY_FAILED,
             self.reader.excerpt(str(error)),
-            "compare ids as texts, request_id::text = ANY($1::text[]), and check `dsn`",
+            "compare ids as texts, request_id::text = ANY($1::text[])",
             is_down=True,
         )
+
+
+def _bytes_of(value: object) -> int:
+    """About how large a value is; of what is neither a text nor bytes, as a text."""
+    return len(value) if isinstance(value, str | bytes) else len(str(value))
