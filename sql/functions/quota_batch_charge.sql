@@ -75,7 +75,7 @@ BEGIN
                                      * greatest(date_part('epoch', p_now - u.bucket_at), 0)) - t.n,
         bucket_at            = greatest(u.bucket_at, p_now)
     FROM unnest(g.tenants, g.fits, g.ns, g.ins, g.outs, g.costs) AS t (tenant, fits, n, i, o, c)
-        JOIN tenant_limits l ON l.tenant_id = t.tenant
+        JOIN unnest(g.limits) l ON l.tenant_id = t.tenant
     WHERE t.fits AND u.tenant_id = t.tenant AND u.period = v_day;
 
     WITH stored AS (
@@ -122,6 +122,8 @@ BEGIN
                AND u.output_tokens < u.ceiling_output_tokens - a.o
                AND u.input_tokens + u.output_tokens + a.i + a.o < u.ceiling_tokens
                AND u.cost_cents < u.ceiling_cost_cents - a.c / 10000000 - 1
+               AND greatest(u.booked_completions, u.booked_input_tokens, u.booked_output_tokens, u.booked_cost_nanos)
+                   < 4000000000000000000
                AND u.bucket_tokens IS NOT NULL
                AND least(l.bucket_capacity, u.bucket_tokens + l.bucket_refill_per_sec
                          * greatest(date_part('epoch', p_now - u.bucket_at), 0)) >= a.n

@@ -75,7 +75,7 @@ BEGIN
                 SELECT j.*, q.ordinal INTO v_answer
                 FROM quota_reserve_judge(w.limits, q.tenant, q.request_id, q.in_tokens, q.out_tokens, q.cost_nanos, q.model,
                                          q.app, q.api_key, q.end_user, q.priority, q.ttl_seconds, v_now) j;
-            EXCEPTION WHEN SQLSTATE 'QW002' THEN
+            EXCEPTION WHEN SQLSTATE 'QW002' OR numeric_value_out_of_range THEN
                 q.fault := 'overflow';
             END;
         END IF;

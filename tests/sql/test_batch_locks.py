@@ -1,7 +1,7 @@
-"""quota_reserve_batch beside those who lock a department's month whole: no deadlock.
+"""quota_reserve_batch beside others: no deadlock, and nothing that is charged by half.
 
-Each race is laid out by hand: an open transaction of a legacy program holds one
-tenant's day, so that the batch stops in its middle while the other call comes.
+Each race is laid out by hand: an open transaction holds a row, one tenant's day mostly,
+so that the batch stops in its middle while the other call comes.
 """
 
 from __future__ import annotations
@@ -98,3 +98,18 @@ async def test_a_tenant_that_moves_amid_a_batch_brings_no_department_out_of_orde
         month = month_of(datetime.now(tz=UTC).date())
         used = [await one.department_used(name, "production", month) for name in "de"]
         assert [row["tokens_used"] for row in used] == [15, 30]
+
+
+async def test_a_tenant_that_goes_amid_a_batch_is_charged_for_what_it_got(dsn: str) -> None:
+    """Admitted before it went, so its day has the charge as well as its department."""
+    async with several(dsn, 3) as (one, holder, watcher):
+        await one.department("d", monthly_tokens=10**9)
+        await one.tenant(department_id="d")
+        await warm(one, "t")
+        async with holder.conn.transaction():
+            await holder.conn.execute("SELECT FROM quota_department_slots FOR UPDATE")
+            batch = asyncio.create_task(one.reserve_batch([ask("t", "r")]))
+            await blocked(watcher, one, holder)
+            await watcher.conn.execute("DELETE FROM tenant_limits WHERE tenant_id = 't'")
+        assert [row["reason"] for row in await batch] == ["ok"]
+        assert (await one.usage(day=datetime.now(tz=UTC).date()))["completions"] == 3

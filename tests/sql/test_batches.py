@@ -215,3 +215,32 @@ async def test_a_repeated_id_inside_a_batch_that_fits(calls: Calls) -> None:
     assert [row["reason"] for row in rows] == ["ok", "ok", "ok", "conflict"]
     assert [row["replayed"] for row in rows] == [False, False, True, False]
     assert await calls.figures() == (4, 20, 10, 200)
+
+
+@pytest.mark.parametrize("counter", ["booked_input_tokens", "held_output_tokens"])
+async def test_a_counter_at_its_end_spoils_no_other_tenant(calls: Calls, counter: str) -> None:
+    await warmed(calls, "t", "u")
+    await calls.conn.execute(
+        f"UPDATE quota_usage SET {counter} = $1 WHERE tenant_id = 'u'", 2**63 - 1
+    )
+    rows = await calls.reserve_batch([ask("a"), ask("a", tenant="u"), ask("b")])
+    assert [row["reason"] for row in rows] == ["ok", "invalid", "ok"]
+    assert await calls.figures() == (4, 20, 10, 200)
+
+
+async def test_a_batch_sent_again_is_answered_as_before(calls: Calls) -> None:
+    """All of it, then with one that is new and one of other figures; nothing is charged twice."""
+    await calls.department("d", monthly_tokens=1000, downgrade_model="small")
+    await warmed(calls, "t", department_id="d")
+    await calls.settle("t", "before", (905, 0, 0))
+    whole = [ask(f"r{number}", model="big") for number in range(3)]
+    first = await calls.reserve_batch(whole)
+    assert {(row["tier"], row["model"]) for row in first} == {("downgrade", "small")}
+    again = await calls.reserve_batch(whole)
+    assert again == [{**row, "replayed": True} for row in first]
+    rows = await calls.reserve_batch(
+        [ask("r0"), *whole[1:], ask("new", model="big"), ask("x", tenant="?")]
+    )
+    assert rows[1:3] == again[1:]
+    assert [row["reason"] for row in rows] == ["conflict", "ok", "ok", "ok", "unknown_tenant"]
+    assert await calls.figures() == (7, 945, 20, 400)
