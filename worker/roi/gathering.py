@@ -1,0 +1,94 @@
+"""Parts and days, read once and summed by what a report splits them by."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from worker.periods import month_of
+from worker.roi.checks import check_department, check_whole
+from worker.roi.facts import AMOUNT_NAMES, NOTHING, Amounts, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from datetime import date
+
+    from worker.roi.facts import Facts
+
+K = TypeVar("K", bound="Hashable")
+G = TypeVar("G", bound="Hashable")
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The month's own usage and its adjustments, summed; memory is by distinct keys, not parts.
+
+    ``uses``: own, by (environment, model, app). ``owners``: own, by (department, environment,
+    tenant). Both add up to ``own``. ``adjustments``: by the month that they belong to.
+    ``days``: by (environment, day).
+    """
+
+    own: Amounts
+    uses: Mapping[tuple[str, str, str], Amounts]
+    owners: Mapping[tuple[str, str, str], Amounts]
+    adjustments: Mapping[date, Amounts]
+    days: Mapping[tuple[str, date], Amounts]
+
+
+class Sums(defaultdict[K, list[int]]):
+    """Sums by key; a list each, as a frozen value for each addition costs ten times as much."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: [0] * len(AMOUNT_NAMES))
+
+    def add(self, key: K, amounts: Amounts) -> None:
+        """Adds to the key's sum."""
+        row = self[key]
+        row[:] = [a + b for a, b in zip(row, values(amounts), strict=True)]
+
+    def frozen(self) -> dict[K, Amounts]:
+        """The sums so far; raises ValueError where something that is no int was added."""
+        result = {key: Amounts(*row) for key, row in self.items()}
+        for amounts in result.values():
+            check_whole(amounts)
+        return result
+
+
+def gather(facts: Facts) -> Gathered:
+    """Reads the facts' parts and days, once each; raises ValueError for one that isn't theirs."""
+    uses: Sums[tuple[str, str, str]] = Sums()
+    owners: Sums[tuple[str, str, str]] = Sums()
+    adjustments: Sums[date] = Sums()
+    for part in facts.parts:
+        check_department(facts, part.department_id)
+        if part.belongs_to == facts.month:
+            uses.add((part.environment, part.model, part.app), part.amounts)
+            owners.add((part.department_id, part.environment, part.tenant_id), part.amounts)
+        elif part.belongs_to < facts.month and part.belongs_to == month_of(part.belongs_to):
+            adjustments.add(part.belongs_to, part.amounts)
+        else:
+            raise ValueError(f"nothing of {facts.month:%Y-%m} can belong to {part.belongs_to}")
+    days: Sums[tuple[str, date]] = Sums()
+    for day in facts.days:
+        if month_of(day.day) != facts.month:
+            raise ValueError(f"{day.day} lies outside of {facts.month:%Y-%m}")
+        days.add((day.environment, day.day), day.amounts)
+    by_use = uses.frozen()
+    return Gathered(
+        total(by_use.values()), by_use, owners.frozen(), adjustments.frozen(), days.frozen()
+    )
+
+
+def total(many: Iterable[Amounts]) -> Amounts:
+    """Their sum."""
+    rows = list(zip(*map(values, many), strict=True))
+    return Amounts(*map(sum, rows)) if rows else NOTHING
+
+
+def grouped(sums: Mapping[K, Amounts], group: Callable[[K], G]) -> dict[G, Amounts]:
+    """The same sums by another key that each key has."""
+    result: Sums[G] = Sums()
+    for key, amounts in sums.items():
+        result.add(group(key), amounts)
+    return result.frozen()
