@@ -74,21 +74,21 @@ BEGIN
     END LOOP;
     -- Departments, each once.
     PERFORM quota_bookings_book(v_bookings, v_now);
+    WITH kept AS MATERIALIZED (
+        SELECT m.tenant_id, m.request_id, k.reason
+        FROM unnest(v_tried) k
+        JOIN quota_unpriced m ON m.tenant_id = k.tenant_id AND m.request_id = k.request_id
+                             AND m.model IS NOT DISTINCT FROM k.model
+        FOR UPDATE OF m SKIP LOCKED
+    )
     UPDATE quota_unpriced n SET tried_at = v_changed, reason = t.reason
-    FROM unnest(v_tried) t
-    WHERE (n.tenant_id, n.request_id) IN (
-              SELECT m.tenant_id, m.request_id
-              FROM unnest(v_tried) k
-              JOIN quota_unpriced m ON m.tenant_id = k.tenant_id AND m.request_id = k.request_id
-                                   AND m.model IS NOT DISTINCT FROM k.model
-              FOR UPDATE OF m SKIP LOCKED)
-      AND n.tenant_id = t.tenant_id AND n.request_id = t.request_id;
+    FROM kept t WHERE n.tenant_id = t.tenant_id AND n.request_id = t.request_id;
     GET DIAGNOSTICS v_marked = ROW_COUNT;
     worked := worked + priced + v_marked;
 END $$;
 
 -- What waits for the prices of p_changed, oldest try first: ready, at most p_limit that may be priced now, and tried,
--- those of the rows before them that can't. A model that has no price at all is looked up once, not for each row.
+-- those of the rows before them that can't. A model that has no price at all is looked up once in so many rows.
 -- Rows of locked tenants are passed over; held: one of these tenants. Takes no locks.
 CREATE OR REPLACE FUNCTION quota_unpriced_look(
     p_limit int, p_changed timestamptz, OUT ready quota_unpriced[], OUT tried quota_unpriced[], OUT held text
@@ -100,7 +100,7 @@ DECLARE
     v_free   text[];
     v_from   quota_unpriced;
     -- why a model has no price at all; NULL: it has one
-    v_none   jsonb := '{}';
+    v_none   jsonb;
     v_name   text;
     v_fault  text;
     w        record;
@@ -122,6 +122,7 @@ BEGIN
                 AND (n.tried_at, n.tenant_id, n.request_id) > (v_from.tried_at, v_from.tenant_id, v_from.request_id)
               ORDER BY n.tried_at, n.tenant_id, n.request_id LIMIT c_rows) l;
         EXIT WHEN v_rows IS NULL;
+        v_none := '{}';
         v_from := v_rows[cardinality(v_rows)];
         v_free := quota_tenants_free(ARRAY(SELECT DISTINCT n.tenant_id FROM unnest(v_rows) n));
         IF held IS NULL THEN
@@ -152,7 +153,7 @@ BEGIN
                 tried := tried || u;
             END IF;
         END LOOP;
-        EXIT WHEN ready <> '{}' OR cardinality(tried) >= c_tries;
+        EXIT WHEN cardinality(ready) >= p_limit OR cardinality(tried) >= c_tries;
     END LOOP;
 END $$;
 

@@ -251,4 +251,29 @@ BUGS = [
         "NULL;",
         killed_by("test_bad_input", "test_usage_for_a_tenant_that_never_existed"),
     ),
+    bug(
+        "a guess beyond what one call may cost",
+        "quota_settle_judge.sql",
+        "p_whole), 1000000000000000)::bigint",
+        "p_whole), 9223372036854775807)::bigint",
+        killed_by("test_extremes", "test_a_stream_far_beyond_its_estimate_ends_every_way"),
+    ),
+    bug(
+        "an older usage's cost overtakes the latest usage",
+        "quota_settle_judge.sql",
+        "ELSIF v_seen AND p_usage_id IS DISTINCT FROM r.usage_id THEN",
+        "ELSIF false THEN",
+        killed_by(
+            "test_settle",
+            "test_the_cost_of_an_older_usage_does_not_overtake_the_latest",
+            latest="ub",
+        ),
+    ),
+    bug(
+        "one that can't end keeps its batch from ending",
+        "quota_expire_overdue.sql",
+        "    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR SQLSTATE 'QW002' THEN\n        FOREACH",
+        "    EXCEPTION WHEN SQLSTATE 'QW009' THEN\n        FOREACH",
+        killed_by("test_extremes", "test_what_can_not_end_stays_alone_and_is_named"),
+    ),
 ]

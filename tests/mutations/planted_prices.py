@@ -126,8 +126,8 @@ BUGS = [
     bug(
         "an overflow spoils the batch",
         "quota_price_unpriced.sql",
-        "EXCEPTION WHEN SQLSTATE 'QW002' THEN",
-        "EXCEPTION WHEN SQLSTATE 'QW009' THEN",
+        "EXCEPTION WHEN SQLSTATE 'QW002' OR",
+        "EXCEPTION WHEN SQLSTATE 'QW009' OR",
         WAITING,
     ),
     bug(
@@ -136,5 +136,39 @@ BUGS = [
         "CASE WHEN n.processing = 'batch' THEN",
         "CASE WHEN false THEN",
         killed_by("test_prices", "test_batches_and_the_inbox_price_alike"),
+    ),
+    bug(
+        "a locked tenant's rows are all that is looked at",
+        "quota_price_unpriced.sql",
+        "WHERE n.tenant_id = ANY (v_free) LOOP",
+        "LOOP",
+        killed_by(
+            "test_beside_locked",
+            "test_prices_are_given_beside_a_tenant_with_many_rows_that_is_locked",
+        ),
+    ),
+    bug(
+        "what can't be priced isn't told as worked off",
+        "quota_price_unpriced.sql",
+        "worked := worked + priced + v_marked;",
+        "worked := worked + priced;",
+        killed_by("test_beside_locked", "test_thousands_that_have_no_price_hide_none_that_has"),
+    ),
+    bug(
+        "the inbox looks at its oldest rows alone",
+        "quota_book_inbox.sql",
+        "c_reads  CONSTANT int := 500;",
+        "c_reads  CONSTANT int := 1;",
+        killed_by(
+            "test_beside_locked",
+            "test_the_inbox_is_booked_beside_a_tenant_with_many_rows_that_is_locked",
+        ),
+    ),
+    bug(
+        "a batch model in capitals gets its suffix twice",
+        "quota_book_inbox.sql",
+        "CASE WHEN lower(m.model) LIKE",
+        "CASE WHEN m.model LIKE",
+        killed_by("test_inbox", "test_any_name_the_ledger_takes_is_a_batch_models_name"),
     ),
 ]

@@ -184,6 +184,12 @@ class Truth:
                 came = arrival.usage in before or (
                     arrival.usage[2] is None and arrival.usage[:2] in [one[:2] for one in before]
                 )
+                if outcome == "replayed" and not came:
+                    # it brought what it had lacked, and a later usage had come
+                    came = NO_FIGURES in before or (*arrival.usage[:2], None) in before
+                    usages = self.of(arrival.request).usages()
+                    latest = [one for one in usages if one.place < place][-1]
+                    assert latest.arrival.usage_id != arrival.usage_id, (latest, arrival)
                 assert came == (outcome == "replayed"), (before, arrival)
 
     def days(self) -> dict[tuple[str, date], Sums]:

@@ -94,6 +94,29 @@ async def test_what_cannot_be_booked_stays_with_its_reason_and_spoils_nothing(
     assert await outcomes(conn) == ["unreserved", "conflict", "invalid", "invalid", "unreserved"]
 
 
+async def test_any_name_the_ledger_takes_is_a_batch_models_name(conn: Connection) -> None:
+    await conn.execute(
+        "INSERT INTO tenant_limits (tenant_id, daily_completions, bucket_capacity) VALUES ('own', NULL, 10)"
+    )
+    await conn.execute(
+        "INSERT INTO quota_prices (origin, model, processing, currency, input, output)"
+        " VALUES ('file', 'gpt', 'batch', 'USD', 1, 1), ('file', repeat('m', 200), 'batch', 'USD', 2, 2)"
+    )
+    await conn.execute("SELECT quota_reserve('own', 'held', 1, 1, 1, repeat('m', 200))")
+    await conn.execute(
+        "INSERT INTO quota_usage_inbox (tenant_id, request_id, input_tokens, output_tokens, model, processing)"
+        " SELECT 'own', r, 1000, 0, m, 'batch' FROM (VALUES ('held', NULL), ('long', repeat('M', 200)),"
+        " ('upper', 'GPT:BATCH'), ('mixed', 'GPT:Batch'), ('plain', 'GPT'), ('over', repeat('m', 201))) v (r, m)"
+    )
+    assert await book(conn) == (6, 5, 1)
+    assert await outcomes(conn) == ["settled", *["unreserved"] * 4, "invalid"]
+    rows = await conn.fetch("SELECT request_id, charged_cost_nanos FROM quota_reservations")
+    costs = {"held": 2_000_000, "long": 2_000_000}
+    costs |= dict.fromkeys(("upper", "mixed", "plain"), 1_000_000)
+    assert dict(map(tuple, rows)) == costs
+    assert await conn.fetchval("SELECT count(*) FROM quota_reservations WHERE state = 'open'") == 0
+
+
 async def test_two_runs_side_by_side_book_each_row_once(conn: Connection, connect: Connect) -> None:
     for number in range(200):
         await leave(conn, f"t{number % 5 + 1}", f"r{number}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 import pytest
 
 from sql.calls import NOON, sqlstate_of
@@ -48,6 +49,34 @@ async def test_usage_over_the_cap_is_posted_all_the_same(calls: Calls) -> None:
     assert (await calls.usage())["input_tokens"] == 5000
     assert (await calls.reservation())["over"] is True
     assert (await calls.reserve(amounts=(0, 0, 0)))["reason"] == "daily_input_tokens_reached"
+
+
+@pytest.mark.parametrize("latest", ["ub", None])
+async def test_the_cost_of_an_older_usage_does_not_overtake_the_latest(
+    calls: Calls, latest: str | None
+) -> None:
+    await begin(calls)
+    await calls.settle(amounts=(100, 50, None), usage_id="ua")
+    end = ("corrected", 200, 80, 9000)
+    assert answer(await calls.settle(amounts=(200, 80, 9000), usage_id=latest)) == end
+    for figures in [(100, 50, 3000), (100, 50, 3000), (100, 50, None), (None, None, None)]:
+        again = answer(await calls.settle(amounts=figures, usage_id="ua"))
+        assert again == ("replayed", 200, 80, 9000), figures
+    # the cost is remembered beside its usage
+    with pytest.raises(asyncpg.PostgresError) as raised:
+        await calls.settle(amounts=(100, 50, 3001), usage_id="ua")
+    assert raised.value.sqlstate == "QW001"
+    assert await calls.figures() == (1, 200, 80, 9000)
+
+
+async def test_figures_that_come_late_under_an_older_id_do_not_overtake(calls: Calls) -> None:
+    await begin(calls)
+    assert (await calls.settle(amounts=(None, None, None), usage_id="ua"))["outcome"] == "estimated"
+    assert (await calls.settle(amounts=(7, 8, 9), usage_id="ub"))["outcome"] == "corrected"
+    assert answer(await calls.settle(amounts=(1, 2, 3), usage_id="ua")) == ("replayed", 7, 8, 9)
+    with pytest.raises(asyncpg.PostgresError, match="came before with other figures"):
+        await calls.settle(amounts=(1, 2, 4), usage_id="ua")
+    assert await calls.figures() == (1, 7, 8, 9)
 
 
 @pytest.mark.parametrize("usage_id", [None, "u0", "u1"])
