@@ -69,6 +69,7 @@ BEGIN
         RETURN 0;
     END IF;
     v_locked := quota_lock_free_tenants(v_tenants);
+    PERFORM quota_legacy_place(v_locked, quota_day(p_now));
 
     WITH found AS (
         SELECT u.tenant_id, u.period, l.department_id, l.environment,

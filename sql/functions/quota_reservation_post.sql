@@ -28,7 +28,7 @@ BEGIN
     IF quota_month(r.period) <> quota_month(quota_day(p_now)) THEN
         PERFORM quota_adjustment_note(r.tenant_id, r.request_id, r.department_id, r.environment, r.period,
                                       p_count::int - r.completion_counted::int, p_in_tokens - v_in, p_out_tokens - v_out,
-                                      p_cost_nanos - v_cost, p_now);
+                                      p_cost_nanos - v_cost, p_now, r.model, r.app);
     END IF;
     RETURN (r.department_id, r.environment, quota_month(r.period), p_in_tokens + p_out_tokens - v_in - v_out,
             p_cost_nanos - v_cost, v_held * (v_in + v_out), v_held * v_cost)::quota_booking;
@@ -37,13 +37,14 @@ END $$;
 -- Notes what changed on a day of another month, unless nothing did.
 CREATE OR REPLACE FUNCTION quota_adjustment_note(
     p_tenant text, p_request_id text, p_department text, p_environment text, p_period date,
-    p_completions numeric, p_in_tokens numeric, p_out_tokens numeric, p_cost_nanos numeric, p_now timestamptz
+    p_completions numeric, p_in_tokens numeric, p_out_tokens numeric, p_cost_nanos numeric, p_now timestamptz,
+    p_model text DEFAULT NULL, p_app text DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql VOLATILE
 AS $$
     INSERT INTO quota_adjustments (tenant_id, request_id, department_id, environment, period, completions, input_tokens,
-                                   output_tokens, cost_nanos, adjusted_at)
+                                   output_tokens, cost_nanos, adjusted_at, model, app)
     SELECT p_tenant, p_request_id, coalesce(p_department, ''), coalesce(p_environment, 'production'), p_period,
-           p_completions, p_in_tokens, p_out_tokens, p_cost_nanos, p_now
+           p_completions, p_in_tokens, p_out_tokens, p_cost_nanos, p_now, coalesce(p_model, ''), coalesce(p_app, '')
      WHERE (p_completions, p_in_tokens, p_out_tokens, p_cost_nanos) <> (0, 0, 0, 0)
 $$;

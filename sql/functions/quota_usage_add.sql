@@ -40,6 +40,9 @@ BEGIN
     IF p_legacy OR NOT FOUND THEN
         -- Rare: a first row, a charge without a request, a counter near zero or near its end.
         INSERT INTO quota_usage (tenant_id, period) VALUES (p_tenant, p_period) ON CONFLICT DO NOTHING;
+        IF p_legacy THEN
+            PERFORM quota_legacy_place(ARRAY[p_tenant], p_period);
+        END IF;
         IF EXISTS (SELECT FROM quota_usage u WHERE u.tenant_id = p_tenant AND u.period = p_period AND (
                        u.completions::numeric + p_completions > c_max
                        OR u.input_tokens::numeric + p_in_tokens > c_max

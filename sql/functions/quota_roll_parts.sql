@@ -1,0 +1,238 @@
+-- The one statement of a roll, and so one look at the ledger: the month's totals, what they are made of, its days.
+-- rows: totals written or removed. snapshot: what was seen. Internal to quota_roll_month, which holds the month's row.
+--
+-- changed   the days to be read anew: those of which a row in quota_usage was written by a transaction of at most
+--           p_age (whatever is charged or corrected writes its day's row), or all where that is NULL
+-- requests  by day and labels: of changed days from the reservations, of others as kept from the last roll
+-- used      the days' rows, by tenant and by day, under the tenant's present department: what counts
+-- asked     the requests summed in the same two ways: used minus asked is what no request explains
+-- place     legacy charges of an earlier department (quota_legacy_moved), from the present one to that
+-- Everything is written as a difference: rows that stay the same aren't touched.
+CREATE OR REPLACE FUNCTION quota_roll_parts(
+    p_month date, p_closing boolean, p_age bigint, p_now timestamptz, OUT rows bigint, OUT snapshot pg_snapshot
+) RETURNS record
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_next date := (p_month + interval '1 month')::date;
+BEGIN
+    WITH changed AS MATERIALIZED (
+        SELECT p_month + n AS day FROM generate_series(0, v_next - p_month - 1) n WHERE p_age IS NULL
+        UNION ALL
+        SELECT DISTINCT u.period FROM quota_usage u
+         WHERE p_age IS NOT NULL AND u.period >= p_month AND u.period < v_next AND age(u.xmin) <= p_age
+    ), fresh AS MATERIALIZED (
+        SELECT f.* FROM changed c CROSS JOIN LATERAL quota_roll_day(c.day) f
+    ), requests AS MATERIALIZED (
+        SELECT f.* FROM fresh f
+        UNION ALL
+        SELECT k.* FROM quota_day_parts k
+         WHERE k.day >= p_month AND k.day < v_next AND k.day NOT IN (SELECT c.day FROM changed c)
+    ), used AS MATERIALIZED (
+        SELECT u.tenant_id, u.period AS day, coalesce(l.department_id, '') AS department_id,
+               coalesce(l.environment, 'production') AS environment,
+               coalesce(sum(CASE WHEN p_closing THEN u.booked_completions ELSE u.completions END), 0) AS completions,
+               coalesce(sum(CASE WHEN p_closing THEN u.booked_input_tokens ELSE u.input_tokens END), 0) AS input_tokens,
+               coalesce(sum(CASE WHEN p_closing THEN u.booked_output_tokens ELSE u.output_tokens END), 0) AS output_tokens,
+               -- sums of bigint are exact (numeric): multiplied once, not per row
+               coalesce(sum(CASE WHEN p_closing THEN 0 ELSE u.cost_cents END), 0) * 10000000
+                   + sum(CASE WHEN p_closing THEN u.booked_cost_nanos ELSE u.cost_subcent_nanos END) AS cost_nanos,
+               -- Tokens and day in one number, so that a maximum does without a sort: the greatest tokens win, then
+               -- the earliest day. As bigint where that can hold them: numerics take five times as long.
+               greatest(max(CASE WHEN u.input_tokens > 100000000000000000 OR u.output_tokens > 100000000000000000 THEN NULL
+                                 ELSE (greatest(u.input_tokens, 0) + greatest(u.output_tokens, 0)) * 32
+                                      + (31 - (u.period - p_month)) END),
+                        max(CASE WHEN u.input_tokens > 100000000000000000 OR u.output_tokens > 100000000000000000
+                                 THEN (greatest(u.input_tokens, 0)::numeric + greatest(u.output_tokens, 0)) * 32
+                                      + (31 - (u.period - p_month)) END)) AS peak
+          FROM quota_usage u
+          LEFT JOIN tenant_limits l ON l.tenant_id = u.tenant_id
+         WHERE u.period >= p_month AND u.period < v_next
+         GROUP BY GROUPING SETS ((u.tenant_id, l.department_id, l.environment), (u.period, l.department_id, l.environment))
+    ), asked AS MATERIALIZED (
+        SELECT r.tenant_id, r.day, coalesce(l.department_id, '') AS department_id,
+               coalesce(l.environment, 'production') AS environment, sum(r.completions) AS completions,
+               sum(r.input_tokens) AS input_tokens, sum(r.output_tokens) AS output_tokens, sum(r.cost_nanos) AS cost_nanos
+          FROM requests r
+          LEFT JOIN tenant_limits l ON l.tenant_id = r.tenant_id
+         GROUP BY GROUPING SETS ((r.tenant_id, l.department_id, l.environment), (r.day, l.department_id, l.environment))
+    ), place AS MATERIALIZED (
+        SELECT m.* FROM quota_legacy_moved(p_month, p_closing) m
+    ), own AS MATERIALIZED (
+        SELECT a.tenant_id, a.department_id, a.environment, a.model, a.app,
+               sum(a.completions) AS completions, sum(a.input_tokens) AS input_tokens,
+               sum(a.cached_in_tokens) AS cached_in_tokens, sum(a.output_tokens) AS output_tokens,
+               sum(a.cost_nanos) AS cost_nanos, sum(a.stale_count)::bigint AS stale_count,
+               sum(a.stale_cost_nanos) AS stale_cost_nanos, sum(a.released_count)::bigint AS released_count,
+               sum(a.unpriced_count)::bigint AS unpriced_count, sum(a.downgraded_count)::bigint AS downgraded_count,
+               sum(a.downgraded_tokens) AS downgraded_tokens
+          FROM (SELECT r.tenant_id, r.department_id, r.environment, r.model, r.app,
+                       r.completions, r.input_tokens, r.cached_in_tokens, r.output_tokens, r.cost_nanos, r.stale_count,
+                       r.stale_cost_nanos, r.released_count, r.unpriced_count, r.downgraded_count, r.downgraded_tokens
+                  FROM requests r
+                UNION ALL
+                SELECT u.tenant_id, u.department_id, u.environment, '', '', u.completions - coalesce(q.completions, 0),
+                       u.input_tokens - coalesce(q.input_tokens, 0), 0, u.output_tokens - coalesce(q.output_tokens, 0),
+                       u.cost_nanos - coalesce(q.cost_nanos, 0), 0, 0, 0, 0, 0, 0
+                  FROM used u LEFT JOIN asked q ON q.tenant_id = u.tenant_id
+                 WHERE u.tenant_id IS NOT NULL
+                   AND (q.tenant_id IS NULL OR (u.completions, u.input_tokens, u.output_tokens, u.cost_nanos)
+                                               <> (q.completions, q.input_tokens, q.output_tokens, q.cost_nanos))
+                UNION ALL
+                SELECT m.tenant_id, m.department_id, m.environment, '', '', m.completions, m.input_tokens, 0,
+                       m.output_tokens, m.cost_nanos, 0, 0, 0, 0, 0, 0
+                  FROM place m) a
+         GROUP BY a.tenant_id, a.department_id, a.environment, a.model, a.app
+        -- nothing is left at the present place of a tenant that was moved: no part
+        HAVING (sum(a.completions), sum(a.input_tokens), sum(a.output_tokens), sum(a.cost_nanos), sum(a.released_count))
+               <> (0, 0, 0, 0, 0)
+            OR a.tenant_id NOT IN (SELECT m.tenant_id FROM place m)
+    ), parts AS MATERIALIZED (
+        SELECT p_month AS belongs_to, o.* FROM own o
+        UNION ALL
+        SELECT quota_month(j.period), j.tenant_id, j.department_id, j.environment, j.model, j.app, sum(j.completions),
+               sum(j.input_tokens), 0, sum(j.output_tokens), sum(j.cost_nanos), 0, 0, 0, 0, 0, 0
+          FROM quota_adjustments j
+         WHERE j.booked_month = p_month
+         GROUP BY j.tenant_id, j.department_id, j.environment, j.model, j.app, quota_month(j.period)
+        HAVING (sum(j.completions), sum(j.input_tokens), sum(j.output_tokens), sum(j.cost_nanos)) <> (0, 0, 0, 0)
+    ), days AS MATERIALIZED (
+        SELECT a.day, a.department_id, a.environment,
+               sum(a.completions) AS completions, sum(a.input_tokens) AS input_tokens,
+               sum(a.cached_in_tokens) AS cached_in_tokens, sum(a.output_tokens) AS output_tokens,
+               sum(a.cost_nanos) AS cost_nanos, sum(a.stale_count)::bigint AS stale_count,
+               sum(a.stale_cost_nanos) AS stale_cost_nanos, sum(a.released_count)::bigint AS released_count,
+               sum(a.unpriced_count)::bigint AS unpriced_count, sum(a.downgraded_count)::bigint AS downgraded_count,
+               sum(a.downgraded_tokens) AS downgraded_tokens
+          FROM (SELECT r.day, r.department_id, r.environment,
+                       r.completions, r.input_tokens, r.cached_in_tokens, r.output_tokens, r.cost_nanos, r.stale_count,
+                       r.stale_cost_nanos, r.released_count, r.unpriced_count, r.downgraded_count, r.downgraded_tokens
+                  FROM requests r
+                UNION ALL
+                SELECT k.day, k.department_id, k.environment, k.completions, k.input_tokens, 0, k.output_tokens, k.cost_nanos,
+                       0, 0, 0, 0, 0, 0
+                  FROM (SELECT u.day, u.department_id, u.environment, u.completions, u.input_tokens, u.output_tokens,
+                               u.cost_nanos
+                          FROM used u WHERE u.day IS NOT NULL
+                        UNION ALL
+                        SELECT q.day, q.department_id, q.environment, -q.completions, -q.input_tokens, -q.output_tokens,
+                               -q.cost_nanos
+                          FROM asked q WHERE q.day IS NOT NULL
+                        UNION ALL
+                        SELECT m.day, m.department_id, m.environment, m.completions, m.input_tokens, m.output_tokens,
+                               m.cost_nanos
+                          FROM place m) k) a
+         GROUP BY a.day, a.department_id, a.environment
+        HAVING (sum(a.completions), sum(a.input_tokens), sum(a.output_tokens), sum(a.cost_nanos), sum(a.released_count))
+               <> (0, 0, 0, 0, 0)
+    ), peaks AS (
+        SELECT u.tenant_id, p_month + (31 - (u.peak % 32)::int) AS peak_day FROM used u WHERE u.tenant_id IS NOT NULL
+    ), totals AS MATERIALIZED (
+        SELECT t.tenant_id, t.department_id, t.environment, nullif(t.belongs_to, p_month) AS adjusts_month,
+               t.completions, t.input_tokens, t.output_tokens, t.cost_nanos, t.stale_count, t.stale_cost_nanos, k.peak_day
+          FROM (SELECT a.tenant_id, a.department_id, a.environment, a.belongs_to, sum(a.completions) AS completions,
+                       sum(a.input_tokens) AS input_tokens, sum(a.output_tokens) AS output_tokens,
+                       sum(a.cost_nanos) AS cost_nanos, sum(a.stale_count)::bigint AS stale_count,
+                       sum(a.stale_cost_nanos) AS stale_cost_nanos
+                  FROM parts a GROUP BY a.tenant_id, a.department_id, a.environment, a.belongs_to) t
+          LEFT JOIN peaks k ON k.tenant_id = t.tenant_id AND t.belongs_to = p_month
+    ), requests_gone AS (
+        DELETE FROM quota_day_parts q
+         WHERE q.day >= p_month AND q.day < v_next
+           AND (p_closing OR q.day IN (SELECT c.day FROM changed c))
+           AND (p_closing OR NOT EXISTS (
+               SELECT FROM fresh f
+                WHERE (f.day, f.tenant_id, f.department_id, f.environment, f.model, f.app,
+                       f.completions, f.input_tokens, f.cached_in_tokens, f.output_tokens, f.cost_nanos, f.stale_count,
+                       f.stale_cost_nanos, f.released_count, f.unpriced_count, f.downgraded_count, f.downgraded_tokens)
+                    = (q.day, q.tenant_id, q.department_id, q.environment, q.model, q.app,
+                       q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                       q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens)))
+    ), requests_new AS (
+        INSERT INTO quota_day_parts
+        SELECT f.* FROM fresh f
+         WHERE NOT p_closing AND NOT EXISTS (
+               SELECT FROM quota_day_parts q
+                WHERE q.day >= p_month AND q.day < v_next
+                  AND (f.day, f.tenant_id, f.department_id, f.environment, f.model, f.app,
+                       f.completions, f.input_tokens, f.cached_in_tokens, f.output_tokens, f.cost_nanos, f.stale_count,
+                       f.stale_cost_nanos, f.released_count, f.unpriced_count, f.downgraded_count, f.downgraded_tokens)
+                    = (q.day, q.tenant_id, q.department_id, q.environment, q.model, q.app,
+                       q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                       q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens))
+    ), parts_gone AS (
+        DELETE FROM quota_month_parts q
+         WHERE q.month = p_month
+           AND NOT EXISTS (
+               SELECT FROM parts n
+                WHERE (n.belongs_to, n.tenant_id, n.department_id, n.environment, n.model, n.app,
+                       n.completions, n.input_tokens, n.cached_in_tokens, n.output_tokens, n.cost_nanos, n.stale_count,
+                       n.stale_cost_nanos, n.released_count, n.unpriced_count, n.downgraded_count, n.downgraded_tokens)
+                    = (q.belongs_to, q.tenant_id, q.department_id, q.environment, q.model, q.app,
+                       q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                       q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens))
+    ), parts_new AS (
+        INSERT INTO quota_month_parts (month, belongs_to, tenant_id, department_id, environment, model, app,
+               completions, input_tokens, cached_in_tokens, output_tokens, cost_nanos, stale_count, stale_cost_nanos,
+               released_count, unpriced_count, downgraded_count, downgraded_tokens)
+        SELECT p_month, n.* FROM parts n
+         WHERE NOT EXISTS (
+               SELECT FROM quota_month_parts q
+                WHERE q.month = p_month
+                  AND (n.belongs_to, n.tenant_id, n.department_id, n.environment, n.model, n.app,
+                       n.completions, n.input_tokens, n.cached_in_tokens, n.output_tokens, n.cost_nanos, n.stale_count,
+                       n.stale_cost_nanos, n.released_count, n.unpriced_count, n.downgraded_count, n.downgraded_tokens)
+                    = (q.belongs_to, q.tenant_id, q.department_id, q.environment, q.model, q.app,
+                       q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                       q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens))
+    ), days_gone AS (
+        DELETE FROM quota_month_days q
+         WHERE q.month = p_month
+           AND NOT EXISTS (SELECT FROM days d WHERE d.day = q.day AND d.department_id = q.department_id
+                                                AND d.environment = q.environment)
+    ), days_new AS (
+        INSERT INTO quota_month_days AS q (month, day, department_id, environment,
+               completions, input_tokens, cached_in_tokens, output_tokens, cost_nanos, stale_count, stale_cost_nanos,
+               released_count, unpriced_count, downgraded_count, downgraded_tokens)
+        SELECT p_month, d.* FROM days d
+            ON CONFLICT ON CONSTRAINT quota_month_days_pkey DO UPDATE
+           SET completions = excluded.completions, input_tokens = excluded.input_tokens,
+               cached_in_tokens = excluded.cached_in_tokens, output_tokens = excluded.output_tokens,
+               cost_nanos = excluded.cost_nanos, stale_count = excluded.stale_count,
+               stale_cost_nanos = excluded.stale_cost_nanos, released_count = excluded.released_count,
+               unpriced_count = excluded.unpriced_count, downgraded_count = excluded.downgraded_count,
+               downgraded_tokens = excluded.downgraded_tokens
+         WHERE (q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens)
+               <> (excluded.completions, excluded.input_tokens, excluded.cached_in_tokens, excluded.output_tokens,
+                   excluded.cost_nanos, excluded.stale_count, excluded.stale_cost_nanos, excluded.released_count,
+                   excluded.unpriced_count, excluded.downgraded_count, excluded.downgraded_tokens)
+    ), gone AS (
+        DELETE FROM quota_monthly_totals q
+         WHERE q.month = p_month
+           AND NOT EXISTS (SELECT FROM totals c
+                            WHERE c.tenant_id = q.tenant_id AND c.department_id = q.department_id
+                              AND c.environment = q.environment AND coalesce(c.adjusts_month, p_month) = q.belongs_to)
+        RETURNING 1
+    ), written AS (
+        INSERT INTO quota_monthly_totals AS q
+               (tenant_id, month, department_id, environment, adjusts_month, completions, input_tokens, output_tokens,
+                cost_nanos, stale_count, stale_cost_nanos, peak_day, closed, closed_at)
+        SELECT c.tenant_id, p_month, c.department_id, c.environment, c.adjusts_month, c.completions, c.input_tokens,
+               c.output_tokens, c.cost_nanos, c.stale_count, c.stale_cost_nanos, c.peak_day, p_closing,
+               CASE WHEN p_closing THEN p_now END
+          FROM totals c
+        ON CONFLICT ON CONSTRAINT quota_monthly_totals_pkey DO UPDATE
+           SET completions = excluded.completions, input_tokens = excluded.input_tokens,
+               output_tokens = excluded.output_tokens, cost_nanos = excluded.cost_nanos,
+               stale_count = excluded.stale_count, stale_cost_nanos = excluded.stale_cost_nanos,
+               peak_day = excluded.peak_day, closed = excluded.closed, closed_at = excluded.closed_at
+         WHERE (q.completions, q.input_tokens, q.output_tokens, q.cost_nanos, q.stale_count, q.stale_cost_nanos,
+                q.peak_day, q.closed)
+               IS DISTINCT FROM
+               (excluded.completions, excluded.input_tokens, excluded.output_tokens, excluded.cost_nanos,
+                excluded.stale_count, excluded.stale_cost_nanos, excluded.peak_day, excluded.closed)
+        RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM written) + (SELECT count(*) FROM gone), pg_current_snapshot() INTO rows, snapshot;
+END $$;
