@@ -1,6 +1,12 @@
 -- name: billing_rules
 SELECT s.billing_zone, s.currency FROM quota_settings s;
 
+-- name: lost_migrations
+-- Those of the migrations $1 that this database doesn't have yet.
+SELECT n.name FROM unnest($1::text[]) AS n(name)
+ WHERE n.name NOT IN (SELECT m.name FROM quota_migrations m)
+ ORDER BY n.name;
+
 -- name: ledger_cells
 -- The month of $1 by day and model, as it was answered: by billing days, or by days that begin at the instants $3 (the
 -- month's, and the end's as one more), each with the billing day that it lay on; either may be of another month. The

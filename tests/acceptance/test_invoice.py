@@ -207,3 +207,40 @@ async def test_currencies_and_what_is_refused(
         "line 2: 'gestern' is no date like 2026-10-05 or 2026-10-05T12:00:00Z",
         "line 3: 'x' is no number",
     ]
+
+
+async def test_a_model_that_was_chosen_counts_and_tokens_are_judged_apart(
+    dsn: str, conn: asyncpg.Connection[Any], tmp_path: Path
+) -> None:
+    calls = Calls(conn)
+    await calls.tenant("t")
+    for model, nanos in (("gpt-3.5-turbo", DOLLAR), ("openai/gpt-4o", 9 * DOLLAR), ("x", DOLLAR)):
+        await calls.reserve("t", model, (1000, 100, nanos), model=model, now=noon(1))
+        await calls.settle("t", model, (1000, 100, nanos), now=noon(1))
+    path = tmp_path / "rows.csv"
+
+    async def checked(content: str, *words: str) -> Finished:
+        path.write_text(content)
+        return await compare(dsn, str(path), *words)
+
+    only = ("--only", "gpt-3.5*", "--only", "gpt-4o")
+    costs = "date,model,cost\n2026-10-01,gpt-4o,9\n2026-10-01,gpt-3.5-turbo,10.94\n"
+    done = await checked(costs, *only)
+    assert done.code == 1
+    assert "gpt-3-5-turbo  1.0000  10.9400     -9.9400  -90.9  beyond" in done.out
+    done = await checked(costs, *only, "--only", "gemini-2.5*", "--model", "o3=x")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines() == [
+        "quota-worker: --model 'o3' is no model of the invoice: nothing was compared",
+        "--only 'gemini-2.5*' is no model, neither of the invoice nor of the ledger",
+    ]
+    # what is output is called input
+    done = await checked("date,input_tokens,output_tokens\n2026-10-01,300,3000\n")
+    assert done.code == 1
+    assert "2026-10-01  out     300    3,000      -2,700   -90.0  beyond" in done.out
+    # a database of the version before
+    lost = await conn.fetchval("DELETE FROM quota_migrations WHERE name ~ '^0005' RETURNING name")
+    done = await compare(dsn, str(path))
+    assert (done.code, done.out) == (2, "")
+    assert f"the database lacks the migration {lost} (" in done.err
+    assert "run quota-worker migrate" in done.err

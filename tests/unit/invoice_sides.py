@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from unit.invoice_world import MONTH
 from worker.invoice.comparing import Comparison, compare
+from worker.invoice.converting import Invoice
 from worker.invoice.explaining import Explanation, explain
 from worker.invoice.figures import Figures, LedgerCell, LedgerMonth, Part
 from worker.invoice.names import Names
-from worker.invoice.reading import DAYS, Invoice, Tally
+from worker.invoice.reading import DAYS, Tally
 from worker.invoice.showing import Check
 from worker.invoice.zones import fit_zone
 from worker.periods import day_of, load_zone

@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from worker.invoice.reading import ReadingRules, convert, read_export
+from worker.invoice.converting import convert
+from worker.invoice.reading import ReadingRules, read_export
 from worker.periods import load_zone
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from worker.invoice.reading import Invoice, Tally
+    from worker.invoice.converting import Invoice
+    from worker.invoice.reading import Tally
 
 MONTH = date(2026, 10, 1)
 FIRST, SECOND = date(2026, 10, 1), date(2026, 10, 2)

@@ -1,4 +1,4 @@
-"""The ledger beside an invoice: names that mean one model, what differs, and what explains it."""
+"""The ledger beside an invoice: what differs, and what explains it."""
 
 from __future__ import annotations
 
@@ -22,56 +22,10 @@ from unit.invoice_sides import (
 from unit.invoice_world import FIRST, MONTH, SECOND
 from worker.errors import UsageError
 from worker.invoice.comparing import ALL_MODELS, LEGACY, compare
+from worker.invoice.converting import Conversion
 from worker.invoice.figures import Figures, LedgerCell, LedgerMonth, Part
-from worker.invoice.names import Names, normalised
-from worker.invoice.reading import Conversion
+from worker.invoice.names import Names
 from worker.invoice.showing import as_document, render_text
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("gpt-4o", "openai/gpt-4o-2024-08-06", "GPT-4o", "azure/eu/gpt-4o", "gpt-4o:batch"),
-        ("gpt-4-1-mini", "gpt-4.1-mini-2025-04-14", "gpt-4_1-mini"),
-        ("gpt-4", "gpt-4-0613"),
-        (
-            "claude-sonnet-3-5",
-            "claude-3-5-sonnet-20241022",
-            "Claude Sonnet 3.5",
-            "anthropic/claude-3.5-sonnet",
-            "us.anthropic.claude-3-5-sonnet-20241022-v2:0",
-            "claude-3-5-sonnet@20241022",
-            "claude-3-5-sonnet-latest",
-        ),
-        ("deepseek-v3", "deepseek-v3-0324", "deepseek/DeepSeek-V3"),
-        ("mistral-large-2407",),
-    ],
-)
-def test_the_names_of_one_model(names: tuple[str, ...]) -> None:
-    assert {normalised(name) for name in names} == {names[0]}
-
-
-def test_different_models_stay_apart() -> None:
-    different = [
-        *("gpt-4o", "gpt-4o-mini", "gpt-4", "gpt-4.1", "gpt-4-turbo", "o1", "o3", "claude-opus-4"),
-        *("claude-opus-4-1", "claude-sonnet-4", "deepseek-v3", "deepseek-v2", "bge-m3"),
-        *("text-embedding-3-small", "text-embedding-3-large"),
-    ]
-    assert len({normalised(name) for name in different}) == len(different)
-
-
-def test_names_are_mapped_and_chosen_as_told() -> None:
-    names = Names(["gpt 4o 0806 *=gpt-4o", "My Model=chat"], ["gpt-*", "CHAT"])
-    assert names.of_invoice("gpt 4o 0806 Inp glbl Tokens") == "gpt-4o"
-    assert names.of_invoice("vendor/my-model-2026-01-02") == "chat"
-    assert names.of_invoice("other") == "other"
-    assert [one for one in ("gpt-4o", "chat", "other", "my-gpt-4") if names.wanted(one)] == [
-        "gpt-4o",
-        "chat",
-    ]
-    for pairs, only in ((["a"], []), (["=b"], []), (["a= "], []), ([], [" "])):
-        with pytest.raises(UsageError, match="--model|--only"):
-            Names(pairs, only)
 
 
 def test_models_and_days_are_ranked_by_what_differs_most() -> None:
@@ -131,14 +85,72 @@ def test_the_tolerance_is_a_part_of_the_invoice() -> None:
     for nanos, within in ((1010, True), (1011, False), (990, True), (989, False)):
         found = compared({(FIRST, "a"): cost(nanos)}, {(FIRST, "a"): cost(1000)})
         assert found.within is within, nanos
-    # an invoice of tokens alone is judged by its tokens
-    found = compared(
-        {(FIRST, "a"): Figures(1000, 0, 100, 5)},
-        {(FIRST, "a"): Figures(900, 0, 200, 0)},
-        "input",
-        "output",
+
+
+def test_input_and_output_are_judged_apart() -> None:
+    """Of two models and days none makes up for the other, nor input for output."""
+    cells = {(FIRST, "a"): Figures(1000, 0, 100, 5), (SECOND, "b"): Figures(10, 0, 10, 0)}
+    ledger = make_ledger(cells)
+    theirs = {**cells, (FIRST, "a"): Figures(100, 0, 1000, 0)}
+    check = checked(ledger, make_invoice(theirs, "input", "output"))
+    found = check.comparison
+    assert (found.measure, found.judged, found.within) == ("tokens", ("input", "output"), False)
+    assert [(one.measure, one.spread, one.allowed) for one in found.verdicts] == [
+        ("input", 900, 1),
+        ("output", 900, 10),
+    ]
+    assert [(one.model, one.beyond) for one in found.models] == [
+        ("a", {"input", "output"}),
+        ("b", set()),
+    ]
+    lines = render_text(check, None).splitlines()
+    assert "2026-10-01  in    1,000      100        +900  +900.0  beyond" in lines
+    assert "2026-10-01  out     100    1,000        -900   -90.0  beyond" in lines
+    assert lines[-1] == (
+        "beyond tolerance: the models' differences add up to 900 input tokens, 818.2 % of the"
+        " invoice, and to 900 output tokens, 89.1 % of the invoice; 1 % is allowed, of each"
     )
-    assert (found.measure, found.spread, found.within) == ("tokens", 0, True)
+    document: Any = as_document(check, None)
+    assert document["judged"][1] == {
+        "measure": "output",
+        "spread": 900,
+        "allowed": 10,
+        "within_tolerance": False,
+    }
+    # one of them alone is enough
+    for figures in (Figures(1000, 0, 102, 0), Figures(1012, 0, 100, 0)):
+        found = compared(cells, {**cells, (FIRST, "a"): figures}, "input", "output")
+        assert [one.within for one in found.verdicts].count(False) == 1
+        assert not found.within
+
+
+@pytest.mark.parametrize(
+    ("measure", "invoice", "said"),
+    [
+        ("input", Figures(1000, 0, 0, 0), "0 input tokens"),
+        ("output", Figures(0, 0, 100, 0), "0 output tokens"),
+        ("tokens", Figures(1100, 0, 0, 0), "0 tokens"),
+    ],
+)
+def test_only_what_an_export_tells_is_compared(measure: str, invoice: Figures, said: str) -> None:
+    stale = {"stale": Part(1, Figures(7, 0, 5, 3))}
+    cells = tuple(
+        LedgerCell(day, "a", Part(2, Figures(1000, 100, 100, 5)), **stale)
+        for day in (FIRST, SECOND)
+    )
+    ledger = LedgerMonth(MONTH, "UTC", "USD", cells)
+    same = checked(ledger, make_invoice({(FIRST, "a"): invoice, (SECOND, "a"): invoice}, measure))
+    assert (same.comparison.within, same.comparison.differs) == (True, False)
+    assert f"add up to {said}, 0.0 % of" in render_text(same, None)
+    total: Any = as_document(same, None)["total"]
+    key = "tokens" if measure == "tokens" else f"{measure}_tokens"
+    assert {name for name, one in total["invoice"].items() if one is not None} == {key}
+    assert total["ledger"][key] == total["invoice"][key]
+    # half is missing: as much of that measure is told of the causes
+    half = checked(ledger, make_invoice({(FIRST, "a"): invoice}, measure))
+    assert half.comparison.spread == invoice.of("tokens")
+    told = {one.kind: one.tokens for one in half.explanations}
+    assert told == {"stale": Figures(7, 0, 5).of(measure)}
 
 
 def test_an_invoice_without_models_is_compared_as_a_whole() -> None:
@@ -150,9 +162,19 @@ def test_an_invoice_without_models_is_compared_as_a_whole() -> None:
     assert [(one.model, one.ledger.cost_nanos) for one in found.models] == [(ALL_MODELS, 101)]
     assert found.within
     with pytest.raises(UsageError, match="the invoice names no models"):
-        compare(make_invoice({(FIRST, ""): cost(1)}), make_ledger({}), Names([], ["a"]), ONE_PCT)
+        compare(
+            make_invoice({(FIRST, ""): cost(1)}),
+            make_ledger({(FIRST, "a"): cost(1)}),
+            Names([], ["a"]),
+            ONE_PCT,
+        )
     with pytest.raises(UsageError, match="--only leaves nothing of the invoice"):
-        compare(make_invoice({(FIRST, "b"): cost(1)}), make_ledger({}), Names([], ["a"]), ONE_PCT)
+        compare(
+            make_invoice({(FIRST, "b"): cost(1)}),
+            make_ledger({(FIRST, "a"): cost(1)}),
+            Names([], ["a"]),
+            ONE_PCT,
+        )
 
 
 def test_the_ledgers_own_parts_are_told_with_their_amounts() -> None:
@@ -332,6 +354,7 @@ def test_text_and_document() -> None:
         "input_tokens": -155,
         "cached_input_tokens": None,
         "output_tokens": -155,
+        "tokens": -310,
     }
     assert [one["model"] for one in document["models"]] == ["a\x1b[2j-b", "gpt-4o"]
     assert document["models"][1]["names"] == ["gpt-4o", "openai/gpt-4o"]

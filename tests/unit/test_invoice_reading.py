@@ -16,8 +16,9 @@ from unit import invoice_world as world
 from unit.invoice_world import FIRST, SECOND, invoice, rules, tally
 from worker.errors import UsageError
 from worker.invoice.columns import parse_columns
+from worker.invoice.converting import convert
 from worker.invoice.figures import Figures
-from worker.invoice.reading import DAYS, LOCAL, MOMENTS, convert
+from worker.invoice.reading import DAYS, LOCAL, MOMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 GPT = "gpt-4o-2024-08-06"
@@ -158,7 +159,7 @@ def test_columns_by_hand(tmp_path: Path) -> None:
     ("texts", "fault"),
     [
         (["when=Day"], "--columns when=Day is not like date=NAME,cost=NAME"),
-        (["date=Day"], "at least one of input=…, output=…, cost=…"),
+        (["date=Day"], "at least one of input=…, output=…, tokens=…, cost=…"),
         (["model=M,cost=C"], "--columns needs date=…"),
         (["date=A,date=B,cost=C"], "--columns: date stands twice"),
         (["date=,cost=C"], "--columns: date names no column"),

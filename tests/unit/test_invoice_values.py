@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,16 +98,6 @@ def test_a_sign_of_another_currency_is_refused_by_name(
     with pytest.raises(UsageError) as refused:
         tally(tmp_path, content.replace(",m,", f",{currency},"), columns=columns)
     assert f"line 2: {said}" in str(refused.value)
-
-
-def test_a_comma_in_a_file_of_semicolons_is_not_guessed(tmp_path: Path) -> None:
-    content = "Day;Model;Cost\n2026-10-01;m;1,234\n"
-    with pytest.raises(UsageError) as refused:
-        tally(tmp_path, content, columns=HAND)
-    assert "line 2: '1,234' may be a decimal or a thousand: say --decimal ," in str(refused.value)
-    for decimal, cost in ((",", Decimal("1.234")), (".", Decimal(1234))):
-        ((_, one),) = tally(tmp_path, content, columns=HAND, decimal=decimal).sums.items()
-        assert one.cost == cost
 
 
 def test_a_point_beside_decimal_commas_is_not_guessed(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=NAME,…",
         action="append",
         default=[],
-        help="of an unknown export: date=…,model=…,input=…,output=…,cached=…,cost=…,currency=…",
+        help="of an unknown export: date=…,model=…,input=…,output=…,cached=…,tokens=…,cost=…,"
+        "currency=…; #3 is the third column",
     )
     add("--zone", metavar="Z", default=DEFAULT_ZONE, help="the export's time zone (default UTC)")
     add("--currency", metavar="C", help="of costs whose rows name none")
@@ -128,14 +129,16 @@ async def _compare(
     from datetime import date
 
     from worker.invoice.comparing import compare
+    from worker.invoice.converting import convert, foreign_currencies
     from worker.invoice.explaining import explain
-    from worker.invoice.reading import convert, foreign_currencies, read_export
+    from worker.invoice.reading import read_export
     from worker.invoice.showing import Check, as_document, render_text
     from worker.invoice.zones import fit_zone
 
     tally = read_export(path, rules)
-    wanted = None if names.all else lambda model: names.wanted(names.of_ledger(model))
-    month = await ledger.month(rules.month, wanted, rules.zone if tally.by_zone else None)
+    theirs = {model for _, model, _ in tally.sums}
+    chosen = None if names.all else lambda ours: names.match(theirs, ours).chosen_ledger()
+    month = await ledger.month(rules.month, chosen, rules.zone if tally.by_zone else None)
     rates = await ledger.rates(foreign_currencies(tally, month.currency), rules.month)
     invoice = convert(tally, month.currency, rates)
     comparison = compare(invoice, month, names, tolerance)
@@ -156,7 +159,8 @@ async def _ledger(deps: Deps) -> PostgresInvoice:
     from worker.postgres.invoice import PostgresInvoice
     from worker.postgres.queries import load_queries
 
-    return PostgresInvoice(await deps.pool(), load_queries(deps.assets, "invoice"))
+    migrations = [path.stem for path in deps.assets.sql_files("migrations")]
+    return PostgresInvoice(await deps.pool(), load_queries(deps.assets, "invoice"), migrations)
 
 
 def _month(text: str) -> date:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 BY_HAND: Final = "--columns"
 MAX_SHOWN_COLUMNS: Final = 40
-KEYS: Final = ("date", "model", "input", "output", "cached", "cost", "currency")
-_SUMMED: Final = frozenset({"input", "output", "cached"})
+KEYS: Final = ("date", "model", "input", "output", "cached", "tokens", "cost", "currency")
+_SUMMED: Final = frozenset({"input", "output", "cached", "tokens"})
+_COMPARED: Final = ("input", "output", "tokens", "cost")
+_BY_PLACE: Final = re.compile(r"#([1-9]\d{0,4})", re.ASCII)
 _PAIR: Final = re.compile(rf"(?:^|,)\s*({'|'.join(KEYS)})\s*=")
 
 
@@ -48,11 +50,16 @@ class Places:
     input: tuple[int, ...]
     output: tuple[int, ...]
     cached: tuple[int, ...]
+    tokens: tuple[int, ...]
     cost: int | None
     currency: int | None
     fixed_currency: str | None
     cut: bool
     slashed: str | None
+
+    def counts(self) -> tuple[int, ...]:
+        """Those that hold tokens."""
+        return (*self.input, *self.output, *self.cached, *self.tokens)
 
 
 def _export(name: str, marks: str, *, slashed: str | None = None, **more: str | bool) -> Export:
@@ -175,6 +182,7 @@ PLAIN: Final = Export(
             "cached_tokens",
             "input_cached_tokens",
         ),
+        "tokens": ("tokens", "total_tokens"),
         "cost": ("cost", "cost_usd", "amount", "amount_usd", "total_cost", "spend"),
         "currency": ("currency", "cost_currency", "amount_currency"),
     },
@@ -184,22 +192,24 @@ PLAIN: Final = Export(
 def find_places(header: Sequence[str], by_hand: dict[str, tuple[str, ...]] | None) -> Places:
     """Where the columns stand, of a known export or as said by hand.
 
-    Raises UsageError for a header that is neither, or lacks a column, with what it has.
+    Raises UsageError for a header that is neither, or lacks a column, with what it has, and for
+    a column that stands twice.
     """
     names = [name.strip().casefold() for name in header]
     if by_hand is not None:
-        lost = [
-            one for many in by_hand.values() for one in many if one.strip().casefold() not in names
-        ]
-        if lost:
-            raise UsageError(f"there is no column {_shown(lost[0])}: {_its(header)}")
-        return _places(Export(BY_HAND, frozenset(), by_hand), names)
+        places = {
+            key: tuple(column_place(header, one, BY_HAND) for one in many)
+            for key, many in by_hand.items()
+        }
+        return _places(Export(BY_HAND, frozenset(), by_hand), places)
     for export in EXPORTS:
         if export.marks <= set(names):
-            return _places(export, names)
+            return _places(export, _found(export, header, names))
+    # "Input Tokens" is as plain as input_tokens
+    names = [re.sub(r"[\s-]+", "_", name) for name in names]
     plain = _plain(names)
     if plain is not None:
-        return _places(plain, names)
+        return _places(plain, _found(plain, header, names))
     known = ", ".join(export.name for export in EXPORTS)
     raise UsageError(
         f"the header is that of no known export ({known}): say with --columns"
@@ -209,14 +219,12 @@ def find_places(header: Sequence[str], by_hand: dict[str, tuple[str, ...]] | Non
 
 def _plain(names: Sequence[str]) -> Export | None:
     """PLAIN with the names that this header has; None: it lacks the date, or what to compare."""
-    # "Input Tokens" is as plain as input_tokens
-    plain = {re.sub(r"[\s-]+", "_", name): name for name in reversed(names)}
     columns: dict[str, tuple[str, ...]] = {
-        key: (plain[next(name for name in wanted if name in plain)],)
+        key: (next(name for name in wanted if name in names),)
         for key, wanted in PLAIN.columns.items()
-        if any(name in plain for name in wanted)
+        if any(name in names for name in wanted)
     }
-    if "date" not in columns or not columns.keys() & {"cost", "input", "output"}:
+    if "date" not in columns or columns.keys().isdisjoint(_COMPARED):
         return None
     dollars = columns.get("cost", ("",))[0].endswith("usd")
     return Export(PLAIN.name, frozenset(), columns, currency="USD" if dollars else None)
@@ -244,26 +252,68 @@ def parse_columns(texts: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
                 fault = "names no column" if not value else "stands twice"
                 raise UsageError(f"--columns: {key} {fault}")
             found[key] = tuple(value.split("+")) if key in _SUMMED else (value,)
-    if "date" not in found or not found.keys() & {"input", "output", "cost"}:
-        raise UsageError("--columns needs date=…, and at least one of input=…, output=…, cost=…")
+    if "date" not in found or found.keys().isdisjoint(_COMPARED):
+        needed = ", ".join(f"{key}=…" for key in _COMPARED)
+        raise UsageError(f"--columns needs date=…, and at least one of {needed}")
     return found
 
 
-def _places(export: Export, names: list[str]) -> Places:
-    def there(key: str) -> tuple[int, ...]:
-        wanted = [name.strip().casefold() for name in export.columns.get(key, ())]
-        return tuple(names.index(name) for name in wanted if name in names)
+def column_place(header: Sequence[str], column: str, option: str) -> int:
+    """Where a column stands, by its name or as #N by its place, counted from 1.
+
+    Raises UsageError for one that isn't there, and for a name that stands twice.
+    """
+    wanted = column.strip().casefold()
+    places = [place for place, name in enumerate(header) if name.strip().casefold() == wanted]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise UsageError(
+            f"{option}: {_twice(column, places)}: say which by its place, such as #{places[-1] + 1}"
+        )
+    if (told := _BY_PLACE.fullmatch(wanted)) and int(told[1]) <= len(header):
+        return int(told[1]) - 1
+    raise UsageError(f"{option}: there is no column {_shown(column)}: {_its(header)}")
+
+
+def _found(
+    export: Export, header: Sequence[str], names: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """The places of an export's columns that are there; of those that aren't summed the first."""
+    found: dict[str, tuple[int, ...]] = {}
+    for key, wanted in export.columns.items():
+        there = [name for name in wanted if name in names]
+        for name in there if key in _SUMMED else there[:1]:
+            places = [place for place, one in enumerate(names) if one == name]
+            if len(places) > 1:
+                raise UsageError(
+                    f"{_twice(header[places[0]], places)}: say all of them with --columns, this one"
+                    f" by its place, such as {key}=#{places[-1] + 1}"
+                )
+            found[key] = (*found.get(key, ()), places[0])
+    return found
+
+
+def _twice(column: str, places: Sequence[int]) -> str:
+    which = f"{places[0] + 1} and {places[1] + 1}"
+    return f"the columns {which} are both called {_shown(column)}"
+
+
+def _places(export: Export, there: dict[str, tuple[int, ...]]) -> Places:
+    def every(key: str) -> tuple[int, ...]:
+        return there.get(key, ())
 
     def first(key: str) -> int | None:
-        return next(iter(there(key)), None)
+        return next(iter(every(key)), None)
 
     return Places(
         export=export.name,
-        date=there("date")[0],
+        date=every("date")[0],
         model=first("model"),
-        input=there("input"),
-        output=there("output"),
-        cached=there("cached"),
+        input=every("input"),
+        output=every("output"),
+        cached=every("cached"),
+        tokens=every("tokens"),
         cost=first("cost"),
         currency=first("currency"),
         fixed_currency=export.currency,

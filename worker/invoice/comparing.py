@@ -6,16 +6,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from worker.errors import UsageError
-from worker.invoice.figures import CACHED, COST, INPUT, NOTHING, OUTPUT, TOKENS, Figures, total
+from worker.invoice.figures import (
+    COST,
+    INPUT,
+    MEASURES,
+    NOTHING,
+    OUTPUT,
+    TOKENS,
+    Figures,
+    total,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import date
     from decimal import Decimal
 
+    from worker.invoice.converting import Invoice
     from worker.invoice.figures import LedgerMonth
-    from worker.invoice.names import Names
-    from worker.invoice.reading import Invoice
+    from worker.invoice.names import Matching, Names
 
 NO_MODEL: Final = "(no model)"
 LEGACY: Final = "(legacy charges)"
@@ -30,15 +39,21 @@ LEAST_NANOS: Final = 50_000
 class Line:
     """A model, a day, or a model's day on both sides; "": of all of them.
 
-    ``names``: the model as both sides write it.
+    ``beyond``: the judged measures that differ by more than the tolerance. ``names``: the model
+    as both sides write it.
     """
 
     day: str
     model: str
     ledger: Figures
     invoice: Figures
-    within: bool
+    beyond: frozenset[str]
     names: tuple[str, ...] = ()
+
+    @property
+    def within(self) -> bool:
+        """Whether it agrees within the tolerance, by its own amount."""
+        return not self.beyond
 
     @property
     def difference(self) -> Figures:
@@ -47,18 +62,38 @@ class Line:
 
     def differs(self, *measures: str) -> bool:
         """Whether the sides differ in one of them, by more than costs are rounded."""
-        return not self.within or any(
-            abs(self.difference.of(one)) >= (LEAST_NANOS if one == COST else 1) for one in measures
+        return any(
+            one in self.beyond
+            or abs(self.difference.of(one)) >= (LEAST_NANOS if one == COST else 1)
+            for one in measures
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Both sides of a month. ``measure``: COST or TOKENS, what is judged and ranked by.
+class Verdict:
+    """Of one measure: what the models' differences add up to, none making up for another.
 
-    ``measures``: what the invoice tells of, and so what can be compared. ``models``, ``days``
-    and ``cells``, a model's days, are ranked by their absolute difference. ``spread``: what the
-    models' differences add up to where none makes up for another; ``allowed`` for it.
+    ``allowed``: how much that may be.
+    """
+
+    measure: str
+    spread: int
+    allowed: int
+
+    @property
+    def within(self) -> bool:
+        """Whether the invoice agrees with the ledger within the tolerance."""
+        return self.spread <= self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both sides of a month.
+
+    ``measures``: what the invoice tells of, and so what can be compared. ``measure``: what it is
+    judged by, COST, INPUT, OUTPUT or TOKENS; where these are input and output, ``verdicts`` has
+    one of each, else the one. ``models``, ``days`` and ``cells``, a model's days, are ranked by
+    their absolute difference in what is judged.
     """
 
     measure: str
@@ -69,13 +104,27 @@ class Comparison:
     models: tuple[Line, ...]
     days: tuple[Line, ...]
     cells: tuple[Line, ...]
-    spread: int
-    allowed: int
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The measures that are judged, each apart."""
+        return tuple(one.measure for one in self.verdicts)
+
+    @property
+    def spread(self) -> int:
+        """What all judged differences add up to."""
+        return sum(one.spread for one in self.verdicts)
+
+    @property
+    def allowed(self) -> int:
+        """What is allowed for them, added up."""
+        return sum(one.allowed for one in self.verdicts)
 
     @property
     def within(self) -> bool:
-        """Whether the invoice agrees with the ledger within the tolerance."""
-        return self.spread <= self.allowed
+        """Whether the invoice agrees with the ledger within the tolerance, in all judged."""
+        return all(one.within for one in self.verdicts)
 
     @property
     def differs(self) -> bool:
@@ -88,9 +137,11 @@ class Comparison:
         return self.ledger - self.invoice
 
 
-def judged_measure(measures: frozenset[str]) -> str:
-    """The cost where the invoice has it, else tokens."""
-    return COST if COST in measures else TOKENS
+def judged_measures(measures: frozenset[str]) -> tuple[str, ...]:
+    """The cost where the invoice has it, else what it tells of input, output, or their sum."""
+    if COST in measures:
+        return (COST,)
+    return tuple(one for one in (INPUT, OUTPUT, TOKENS) if one in measures)
 
 
 @dataclass(slots=True)
@@ -114,18 +165,22 @@ class _Sides:
             self.spelled.setdefault(name, set()).add(written)
 
     def lines(
-        self, key: Callable[[date, str], tuple[str, str]], measure: str, tolerance_pct: Decimal
+        self,
+        key: Callable[[date, str], tuple[str, str]],
+        judged: tuple[str, ...],
+        tolerance_pct: Decimal,
     ) -> tuple[Line, ...]:
         """Both sides by a day and model each, the largest differences first."""
         ours, theirs = _grouped(self.left, key), _grouped(self.right, key)
         lines = []
         for day, model in ours.keys() | theirs.keys():
             a, b = ours.get((day, model), NOTHING), theirs.get((day, model), NOTHING)
-            larger = max(abs(a.of(measure)), abs(b.of(measure)))
-            within = abs(a.of(measure) - b.of(measure)) <= _allowed(larger, tolerance_pct)
+            beyond = frozenset(
+                one for one in judged if _beyond(a.of(one), b.of(one), tolerance_pct)
+            )
             names = tuple(sorted(self.spelled.get(model, ())))
-            lines.append(Line(day, model, a, b, within, names))
-        lines.sort(key=lambda one: (-abs(one.difference.of(measure)), one.day, one.model))
+            lines.append(Line(day, model, a, b, frozenset(beyond), names))
+        lines.sort(key=lambda one: (-_apart(one.difference, judged), one.day, one.model))
         return tuple(lines)
 
 
@@ -135,24 +190,33 @@ def compare(
     """Compare what both sides tell of, model by model and day by day.
 
     Where the invoice names no model at all, all of the ledger's are one. Raises UsageError
-    where ``names`` leaves nothing of the invoice.
+    where ``names`` leaves nothing of the invoice, or mean no model.
     """
     sides = _sides(invoice, ledger, names)
-    measure = judged_measure(invoice.tally.measures)
+    judged = judged_measures(invoice.tally.measures)
     ours, theirs = total(sides.left.values()), total(sides.right.values())
-    models = sides.lines(lambda _, model: ("", model), measure, tolerance_pct)
-    base = theirs.of(measure) or ours.of(measure)
+    models = sides.lines(lambda _, model: ("", model), judged, tolerance_pct)
+    bases = {one: theirs.of(one) or ours.of(one) for one in judged}
     return Comparison(
-        measure=measure,
-        measures=tuple(m for m in (COST, INPUT, CACHED, OUTPUT) if m in invoice.tally.measures),
+        measure=judged[0] if len(judged) == 1 else TOKENS,
+        measures=tuple(one for one in MEASURES if one in invoice.tally.measures),
         tolerance_pct=tolerance_pct,
         ledger=ours,
         invoice=theirs,
         models=models,
-        days=sides.lines(lambda day, _: (str(day), ""), measure, tolerance_pct),
-        cells=sides.lines(lambda day, model: (str(day), model), measure, tolerance_pct),
-        spread=_spread(models, measure),
-        allowed=_allowed(abs(base), tolerance_pct),
+        days=sides.lines(lambda day, _: (str(day), ""), judged, tolerance_pct),
+        cells=sides.lines(lambda day, model: (str(day), model), judged, tolerance_pct),
+        verdicts=tuple(
+            Verdict(one, _spread(models, one), _allowed(abs(bases[one]), tolerance_pct))
+            for one in judged
+        ),
+    )
+
+
+def match_names(invoice: Invoice, ledger: LedgerMonth, names: Names) -> Matching:
+    """The names of both sides, each with the one that it is compared under."""
+    return names.match(
+        {written for _, written in invoice.cells}, {cell.model for cell in ledger.cells}
     )
 
 
@@ -160,17 +224,18 @@ def _sides(invoice: Invoice, ledger: LedgerMonth, names: Names) -> _Sides:
     by_model = any(name for (_, name), figures in invoice.cells.items() if figures != NOTHING)
     if not by_model and not names.all:
         raise UsageError("--only can't be followed: the invoice names no models")
-    sides = _Sides()
+    matching, sides = match_names(invoice, ledger, names), _Sides()
     for (day, written), figures in invoice.cells.items():
-        name = names.of_invoice(written) or NO_MODEL
-        if names.wanted(name):
+        name = matching.of_invoice(written)
+        if name is not None:
+            name = name or NO_MODEL
             sides.add_invoice(day, name if by_model else ALL_MODELS, figures, written)
     if not sides.right:
         raise UsageError("--only leaves nothing of the invoice: its models have other names")
     for cell in ledger.cells:
-        name = names.of_ledger(cell.model) or NO_MODEL
-        if cell.charged.requests and names.wanted(name):
-            figures = cell.charged.figures
+        name = matching.of_ledger(cell.model)
+        if cell.charged.requests and name is not None:
+            name, figures = name or NO_MODEL, cell.charged.figures
             sides.add_ledger(cell.day, name if by_model else ALL_MODELS, figures, cell.model)
     for name, days in ((LEGACY, ledger.legacy), (UNLISTED, ledger.unlisted)):
         for day, figures in days.items():
@@ -198,6 +263,14 @@ def _spread(models: tuple[Line, ...], measure: str) -> int:
     more = sum(one for one in known if one > 0)
     less = -sum(one for one in known if one < 0)
     return more + abs(less - unknown) if unknown >= 0 else less + abs(more + unknown)
+
+
+def _apart(difference: Figures, judged: tuple[str, ...]) -> int:
+    return sum(abs(difference.of(one)) for one in judged)
+
+
+def _beyond(ours: int, theirs: int, tolerance_pct: Decimal) -> bool:
+    return abs(ours - theirs) > _allowed(max(abs(ours), abs(theirs)), tolerance_pct)
 
 
 def _allowed(amount: int, tolerance_pct: Decimal) -> int:

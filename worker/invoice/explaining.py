@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from worker.invoice.comparing import ALL_MODELS, NO_MODEL, UNKNOWN
+from worker.invoice.comparing import ALL_MODELS, NO_MODEL, UNKNOWN, match_names
 from worker.invoice.figures import CACHED, COST, INPUT, NOTHING, TOKENS, Part, total
 from worker.status_text import clipped
 from worker.untrusted import visible
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from worker.invoice.comparing import Comparison, Line
+    from worker.invoice.converting import Invoice
     from worker.invoice.figures import Figures, LedgerMonth
-    from worker.invoice.names import Names
-    from worker.invoice.reading import Invoice
+    from worker.invoice.names import Matching, Names
     from worker.invoice.zones import ZoneFit
 
 MAX_NAMED_MODELS: Final = 5
@@ -65,18 +65,19 @@ def explain(
     notes = (*_zone(comparison, ledger, fit, zone), *_currency(invoice, ledger))
     if not comparison.differs:
         return tuple(one for one in notes if one.kind in NOTES)
-    parts = _differing_parts(comparison, ledger, names, {one.model for one in comparison.models})
+    matching = match_names(invoice, ledger, names)
+    models = {one.model for one in comparison.models}
     return (
-        *_parts(parts),
-        *_uncounted(ledger),
+        *_parts(_differing_parts(comparison, ledger, matching, models), comparison),
+        *_uncounted(ledger, comparison),
         *_one_sided(comparison),
-        *_cached(comparison, ledger, names),
+        *_cached(comparison, ledger, matching),
         *notes,
     )
 
 
 def _differing_parts(
-    comparison: Comparison, ledger: LedgerMonth, names: Names, models: set[str]
+    comparison: Comparison, ledger: LedgerMonth, matching: Matching, models: set[str]
 ) -> dict[str, Part]:
     """The ledger's parts of those models' days that differ: what agrees needs no cause."""
     places = {
@@ -86,30 +87,32 @@ def _differing_parts(
     }
     parts = dict.fromkeys(_PARTS, Part())
     for cell in ledger.cells:
-        name, day = names.of_ledger(cell.model) or NO_MODEL, str(cell.day)
-        if names.wanted(name) and not places.isdisjoint({(day, name), (day, ALL_MODELS)}):
+        name, day = matching.of_ledger(cell.model), str(cell.day)
+        if name is None:
+            continue
+        if not places.isdisjoint({(day, name or NO_MODEL), (day, ALL_MODELS)}):
             for kind in parts:
                 parts[kind] += getattr(cell, kind)
     return parts
 
 
-def _parts(parts: dict[str, Part]) -> Iterator[Explanation]:
+def _parts(parts: dict[str, Part], comparison: Comparison) -> Iterator[Explanation]:
     for kind, part in parts.items():
         if part.requests:
-            yield _of_figures(kind, _PARTS[kind], part.figures, part.requests)
+            yield _of_figures(kind, _PARTS[kind], comparison, part.figures, part.requests)
 
 
-def _uncounted(ledger: LedgerMonth) -> Iterator[Explanation]:
+def _uncounted(ledger: LedgerMonth, comparison: Comparison) -> Iterator[Explanation]:
     legacy, unlisted = total(ledger.legacy.values()), total(ledger.unlisted.values())
     if ledger.legacy:
         text = "charges without a request (quota_check_and_charge, direct writes) have no model"
-        yield _of_figures("legacy", text, legacy)
+        yield _of_figures("legacy", text, comparison, legacy)
     if ledger.unlisted:
         text = (
             "the days' counters have more than the requests that are remembered: those that ended"
             " long ago are forgotten; of younger months ask quota-worker audit"
         )
-        yield _of_figures("unlisted", text, unlisted)
+        yield _of_figures("unlisted", text, comparison, unlisted)
 
 
 def _one_sided(comparison: Comparison) -> Iterator[Explanation]:
@@ -121,7 +124,8 @@ def _one_sided(comparison: Comparison) -> Iterator[Explanation]:
             f"the invoice lacks {_named(only_ours)}: another provider's are left out with --only,"
             " other names are told with --model"
         )
-        yield _of_figures("ledger_only", text, total(one.ledger for one in only_ours))
+        figures = total(one.ledger for one in only_ours)
+        yield _of_figures("ledger_only", text, comparison, figures)
     if only_theirs:
         text = (
             f"the ledger lacks {_named(only_theirs)}: calls past the gateway, or other names, which"
@@ -133,7 +137,9 @@ def _one_sided(comparison: Comparison) -> Iterator[Explanation]:
         yield Explanation("invoice_only", text, None, tokens, cost)
 
 
-def _cached(comparison: Comparison, ledger: LedgerMonth, names: Names) -> Iterator[Explanation]:
+def _cached(
+    comparison: Comparison, ledger: LedgerMonth, matching: Matching
+) -> Iterator[Explanation]:
     """Does leaving out or adding cached tokens explain the input, or their price the cost?"""
     if INPUT not in comparison.measures:
         return
@@ -161,7 +167,7 @@ def _cached(comparison: Comparison, ledger: LedgerMonth, names: Names) -> Iterat
         return
     if COST not in comparison.measures:
         return
-    parts = _differing_parts(comparison, ledger, names, {one.model for one in both})
+    parts = _differing_parts(comparison, ledger, matching, {one.model for one in both})
     guessed = parts["stale"].figures.cost_nanos + parts["unpriced"].figures.cost_nanos
     dearer = ours.cost_nanos - theirs.cost_nanos - guessed
     allowed = int(theirs.cost_nanos * comparison.tolerance_pct / 100)
@@ -214,8 +220,11 @@ def _currency(invoice: Invoice, ledger: LedgerMonth) -> Iterator[Explanation]:
         yield Explanation("currency", text, cost_nanos=one.cost_nanos)
 
 
-def _of_figures(kind: str, text: str, figures: Figures, requests: int | None = None) -> Explanation:
-    return Explanation(kind, text, requests, figures.of(TOKENS), figures.cost_nanos)
+def _of_figures(
+    kind: str, text: str, comparison: Comparison, figures: Figures, requests: int | None = None
+) -> Explanation:
+    tokens = figures.of(TOKENS if comparison.measure == COST else comparison.measure)
+    return Explanation(kind, text, requests, tokens, figures.cost_nanos)
 
 
 def _of_measure(kind: str, text: str, comparison: Comparison, amount: int) -> Explanation:

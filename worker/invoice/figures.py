@@ -13,12 +13,16 @@ INPUT: Final = "input"
 CACHED: Final = "cached"
 OUTPUT: Final = "output"
 COST: Final = "cost"
-TOKENS: Final = "tokens"
+TOKENS: Final = "tokens"  # input and output together
+MEASURES: Final = (COST, INPUT, CACHED, OUTPUT, TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Tokens, and nanos of the billing currency. Cached input tokens are part of the input."""
+    """Tokens, and nanos of the billing currency. Cached input tokens are part of the input.
+
+    Of an invoice that tells of TOKENS alone, ``in_tokens`` are all of them.
+    """
 
     in_tokens: int = 0
     cached_in_tokens: int = 0

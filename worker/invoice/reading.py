@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import time
-from decimal import ROUND_HALF_UP, Decimal, localcontext
-from fnmatch import fnmatchcase
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from worker.errors import UsageError
-from worker.invoice.columns import find_places
-from worker.invoice.figures import CACHED, COST, INPUT, OUTPUT, Figures
+from worker.invoice.columns import column_place, find_places
+from worker.invoice.figures import CACHED, COST, INPUT, OUTPUT, TOKENS
+from worker.invoice.names import fits
 from worker.invoice.table import open_table
 from worker.invoice.values import Numbers, check_sign, parse_stamp
-from worker.money import NANOS_PER_UNIT
 from worker.periods import month_of
 from worker.status_text import clipped
 from worker.untrusted import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import date
     from pathlib import Path
     from zoneinfo import ZoneInfo
@@ -33,7 +31,7 @@ MAX_CELLS: Final = 200_000
 MAX_SHOWN_FAULTS: Final = 20
 MAX_MODEL_LETTERS: Final = 200
 _KEPT_STAMPS: Final = 4_096
-_PRECISION: Final = 60
+PRECISION: Final = 60
 _CURRENCY_LETTERS: Final = 3
 _FREE: Final = Decimal(0)
 
@@ -63,7 +61,10 @@ class ReadingRules:
 
 @dataclass(slots=True)
 class _Sum:
-    """What is added up of one day, model and currency."""
+    """What is added up of one day, model and currency.
+
+    Where the export has TOKENS alone, ``in_tokens`` are all of them.
+    """
 
     rows: int = 0
     in_tokens: int = 0
@@ -97,24 +98,6 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
-    """What of the invoice was in another currency, and what it came to in nanos of ours."""
-
-    currency: str
-    amount: Decimal
-    cost_nanos: int
-
-
-@dataclass(frozen=True, slots=True)
-class Invoice:
-    """An invoice by day and model as written; "": none. Costs in the billing currency."""
-
-    tally: Tally
-    cells: dict[tuple[date, str], Figures]
-    conversions: tuple[Conversion, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _When:
     """When a row is of: ``label``, its day in the export's zone, and ``day``, its billing day.
 
@@ -140,8 +123,11 @@ class _Reader:
     where: list[tuple[int, str]]
     when_of: Callable[[str], _When]
     sums: dict[_Key, _Sum] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
+    faults: list[tuple[int, str]] = field(default_factory=list)
     broken: int = 0
+    doubts: list[tuple[int, str]] = field(default_factory=list)
+    doubtful: int = 0
+    fitted: set[int] = field(default_factory=set)
     rows: int = 0
     outside: int = 0
     blank: int = 0
@@ -154,25 +140,29 @@ class _Reader:
     last_day: date | None = None
 
     def take(self, line: int, row: list[str]) -> None:
-        """Add a row; a broken one is noted."""
+        """Add a row; a broken one is noted, and one whose numbers may be read in two ways."""
         try:
             self._add(row)
         except ValueError as error:
             self.broken += 1
             if len(self.faults) < MAX_SHOWN_FAULTS:
-                self.faults.append(f"line {line}: {error}")
+                self.faults.append((line, str(error)))
+        else:
+            if self.numbers.doubt and not self.numbers.settled:
+                self.doubtful += 1
+                if len(self.doubts) < MAX_SHOWN_FAULTS:
+                    self.doubts.append((line, self.numbers.doubt))
+        self.numbers.doubt = ""
 
     def _add(self, row: list[str]) -> None:
         if len(row) != self.width:
             raise ValueError(f"{len(row)} cells instead of {self.width}")
         places = self.places
-        for place, pattern in self.where:
-            if not fnmatchcase(row[place].strip().casefold(), pattern):
-                self.unlike += 1
-                return
+        if self.where and not self._fits(row):
+            self.unlike += 1
+            return
         when = self.when_of(row[places.date])
-        in_tokens = self._tokens(row, places.input)
-        out_tokens = self._tokens(row, places.output)
+        in_tokens, out_tokens = self._split(row)
         cached = self._tokens(row, places.cached)
         cost = self._cost(row)
         if cost is None:
@@ -205,6 +195,27 @@ class _Reader:
         found.out_tokens += out_tokens
         found.cost += cost
 
+    def _fits(self, row: list[str]) -> bool:
+        found = [
+            number
+            for number, (place, pattern) in enumerate(self.where)
+            if fits(row[place].strip().casefold(), pattern)
+        ]
+        self.fitted.update(found)
+        return len(found) == len(self.where)
+
+    def _split(self, row: list[str]) -> tuple[int, int]:
+        """Input and output; what has no column is the rest of all tokens."""
+        places = self.places
+        in_tokens = self._tokens(row, places.input)
+        out_tokens = self._tokens(row, places.output)
+        if not places.tokens or (places.input and places.output):
+            return in_tokens, out_tokens
+        rest = self._tokens(row, places.tokens) - in_tokens - out_tokens
+        if rest < 0:
+            raise ValueError("the tokens are fewer than their input or output")
+        return (in_tokens, rest) if places.input else (rest, out_tokens)
+
     def _leave_out(self, day: date, rows: int = 1) -> None:
         self.outside += rows
         self.first_day = min(self.first_day or day, day)
@@ -222,7 +233,7 @@ class _Reader:
         places = self.places
         if places.cost is not None and row[places.cost].strip():
             return self.numbers.amount(row[places.cost])
-        if any(row[one].strip() for one in (*places.input, *places.output, *places.cached)):
+        if any(row[one].strip() for one in places.counts()):
             if places.cost is not None:
                 raise ValueError("the cost is empty")
             return _FREE
@@ -272,12 +283,15 @@ class _Reader:
         if not sums:
             raise UsageError(self._nothing())
         places = self.places
+        split = bool(places.input or places.output)
+        both = split and bool(places.tokens)
         measures = {
             measure
             for measure, there in (
-                (INPUT, places.input),
+                (INPUT, places.input or both),
                 (CACHED, places.cached),
-                (OUTPUT, places.output),
+                (OUTPUT, places.output or both),
+                (TOKENS, places.tokens and not split),
                 (COST, places.cost is not None),
             )
             if there
@@ -303,7 +317,7 @@ def read_export(path: Path, rules: ReadingRules) -> Tally:
     broken rows: the first 20 with their lines, and how many there are.
     """
     with open_table(path) as table, localcontext() as context:
-        context.prec = _PRECISION
+        context.prec = PRECISION
         places = find_places(table.header, rules.columns)
         slashed = rules.slashed or places.slashed
 
@@ -311,18 +325,25 @@ def read_export(path: Path, rules: ReadingRules) -> Tally:
         def when_of(text: str) -> _When:
             return _when(parse_stamp(text, rules.zone, slashed), rules)
 
-        names = [name.strip().casefold() for name in table.header]
         reader = _Reader(
             places=places,
             rules=rules,
-            numbers=Numbers(rules.decimal, doubtful=table.delimiter == ";"),
+            numbers=Numbers(rules.decimal, doubtful=table.delimiter != ","),
             width=len(table.header),
-            where=[(_column(names, column), pattern) for column, pattern in rules.where],
+            where=[
+                (column_place(table.header, column, "--where"), pattern)
+                for column, pattern in rules.where
+            ],
             when_of=when_of,
         )
         for line, row in table.rows:
             reader.take(line, row)
-        if reader.broken:
+        lost = [one for number, one in enumerate(rules.where) if number not in reader.fitted]
+        if lost and not reader.broken:
+            raise UsageError(_unfitted(lost))
+        if reader.numbers.settled:
+            reader.doubts, reader.doubtful = [], 0
+        if reader.broken or reader.doubtful:
             raise UsageError(_refusal(path, reader))
         return reader.tally()
 
@@ -337,60 +358,20 @@ def _when(stamp: Stamp, rules: ReadingRules) -> _When:
     return _When(stamp.day, day, label_in, day_in, stamp.sure, midnight)
 
 
-def convert(
-    tally: Tally, currency: str, rates: Mapping[str, Sequence[tuple[date, Decimal]]]
-) -> Invoice:
-    """Costs as nanos of the billing currency, each day at the latest rate that had begun.
-
-    ``rates``: by currency, ascending by the day from which they count. Rounded half up, once
-    per day, model and currency. Raises UsageError for a day without a rate.
-    """
-    cells: dict[tuple[date, str], Figures] = {}
-    amounts: dict[str, Decimal] = {}
-    nanos: dict[str, int] = {}
-    with localcontext() as context:
-        context.prec = _PRECISION
-        for (day, model, of), one in tally.sums.items():
-            rate = Decimal(1) if of == currency or not one.cost else _rate(rates, of, day, currency)
-            cost = int((one.cost * rate * NANOS_PER_UNIT).to_integral_value(ROUND_HALF_UP))
-            figures = Figures(one.in_tokens, one.cached, one.out_tokens, cost)
-            cells[day, model] = cells.get((day, model), Figures()) + figures
-            if of != currency and one.cost:
-                amounts[of] = amounts.get(of, Decimal(0)) + one.cost
-                nanos[of] = nanos.get(of, 0) + cost
-    conversions = tuple(Conversion(of, amounts[of], nanos[of]) for of in sorted(amounts))
-    return Invoice(tally, cells, conversions)
-
-
-def foreign_currencies(tally: Tally, currency: str) -> list[str]:
-    """The currencies that need a rate."""
-    return sorted({of for (_, _, of), one in tally.sums.items() if of != currency and one.cost})
-
-
-def _rate(
-    rates: Mapping[str, Sequence[tuple[date, Decimal]]], of: str, day: date, currency: str
-) -> Decimal:
-    known = rates.get(of, ())
-    place = bisect_right([start for start, _ in known], day)
-    if not place:
-        raise UsageError(
-            f"the invoice has amounts in {of}, and there is no rate of {of} to {currency} for {day}"
-            " or before: add one with quota-worker price rates load FILE.csv"
-        )
-    return known[place - 1][1]
-
-
-def _column(names: Iterable[str], column: str) -> int:
-    wanted = column.strip().casefold()
-    for place, name in enumerate(names):
-        if name == wanted:
-            return place
-    raise UsageError(f"--where: there is no column {clipped(visible(column))}")
+def _unfitted(lost: Sequence[tuple[str, str]]) -> str:
+    faults = [
+        f"--where {clipped(visible(f'{column}={pattern}'))} fits no row of the file"
+        for column, pattern in lost
+    ]
+    return "\n".join([f"{faults[0]}: nothing was compared", *faults[1:]])
 
 
 def _refusal(path: Path, reader: _Reader) -> str:
-    name = clipped(visible(path.name))
-    rows = "row is" if reader.broken == 1 else "rows are"
-    more = reader.broken - len(reader.faults)
-    lines = [f"{name}: {reader.broken:,} {rows} broken, nothing was compared", *reader.faults]
+    name, count = clipped(visible(path.name)), reader.broken + reader.doubtful
+    shown = sorted(reader.faults + reader.doubts)[:MAX_SHOWN_FAULTS]
+    rows = "row is" if count == 1 else "rows are"
+    kind = "broken" if reader.broken else "in doubt"
+    lines = [f"{name}: {count:,} {rows} {kind}, nothing was compared"]
+    lines += [f"line {line}: {fault}" for line, fault in shown]
+    more = count - len(shown)
     return "\n".join(lines + ([f"… and {more:,} more"] if more else []))

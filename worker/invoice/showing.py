@@ -7,7 +7,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Final
 
 from worker.invoice.comparing import ALL_MODELS
-from worker.invoice.figures import CACHED, COST, INPUT, OUTPUT, TOKENS
+from worker.invoice.figures import CACHED, COST, INPUT, MEASURES, OUTPUT, TOKENS
 from worker.invoice.reading import DAYS, LOCAL
 from worker.money import nanos_to_decimal
 from worker.status_text import clipped, table
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from worker.invoice.comparing import Comparison, Line
+    from worker.invoice.converting import Invoice
     from worker.invoice.explaining import Explanation
     from worker.invoice.figures import Figures, LedgerMonth
-    from worker.invoice.reading import Invoice
     from worker.invoice.zones import ZoneFit
 
 HEADER: Final = ("ledger", "invoice", "difference", "%", "")
@@ -35,6 +35,7 @@ _WORDS: Final = {
     OUTPUT: "output tokens",
     TOKENS: "tokens",
 }
+_KINDS: Final = {INPUT: "in", OUTPUT: "out"}
 _COST_PLACES: Final = Decimal("0.0001")
 _PCT_PLACES: Final = Decimal("0.1")
 
@@ -56,18 +57,19 @@ def render_text(check: Check, top: int | None) -> str:
     comparison = check.comparison
     currency = check.ledger.currency
     lines = [*_head(check), "", _totals(check)]
-    unit = currency if comparison.measure == COST else "tokens"
     tables = [("model", comparison.models), ("day", comparison.days)]
     if [one.model for one in comparison.models] == [ALL_MODELS]:
         tables.pop(0)
     elif len(comparison.models) > 1:
         tables.append(("day and model", comparison.cells))
     for title, every in tables:
-        found = [one for one in every if one.differs(comparison.measure)]
+        found = [one for one in every if one.differs(*comparison.judged)]
         rows = found[:top]
         lines.append("")
         if rows:
-            lines.append(_lines(title, unit, rows, comparison.measure))
+            lines.append(
+                _lines(title, _unit(comparison.measure, currency), rows, comparison.judged)
+            )
         if len(found) > len(rows):
             lines.append(f"… and {len(found) - len(rows)} more: --top {len(found)}")
         if len(every) > len(found):
@@ -95,9 +97,7 @@ def as_document(check: Check, top: int | None) -> dict[str, object]:
         "export_zone": check.zone,
         "export_times": tally.kind,
         "compared_zone": check.ledger.days_zone or check.ledger.zone,
-        "own_month": None
-        if check.ledger.own is None
-        else _document(check.ledger.own, (COST, INPUT, CACHED, OUTPUT)),
+        "own_month": None if check.ledger.own is None else _document(check.ledger.own, MEASURES),
         "rows": tally.rows,
         "rows_outside_month": tally.outside,
         "rows_without_amounts": tally.blank,
@@ -107,6 +107,15 @@ def as_document(check: Check, top: int | None) -> dict[str, object]:
         "within_tolerance": comparison.within,
         "spread": comparison.spread,
         "allowed": comparison.allowed,
+        "judged": [
+            {
+                "measure": one.measure,
+                "spread": one.spread,
+                "allowed": one.allowed,
+                "within_tolerance": one.within,
+            }
+            for one in comparison.verdicts
+        ],
         "total": _sides(comparison.ledger, comparison.invoice, comparison.measures),
         "models": [_line(one, comparison) for one in comparison.models],
         "days": [_line(one, comparison) for one in comparison.days],
@@ -157,7 +166,7 @@ def _own_month(check: Check) -> list[str]:
     if ledger.own is None:
         return []
     measure = comparison.measure
-    own, unit = ledger.own.of(measure), ledger.currency if measure == COST else "tokens"
+    own, unit = ledger.own.of(measure), _unit(measure, ledger.currency)
     more = own - comparison.ledger.of(measure)
     apart = f"{_amount(abs(more), measure)} {'more' if more > 0 else 'less'}" if more else "as much"
     days = f"its own month, billing days of {ledger.zone}"
@@ -180,6 +189,10 @@ def _agreeing(title: str, every: int, agree: int) -> str:
     return f"all {what}" if agree > 1 else f"the {one} agrees"
 
 
+def _unit(measure: str, currency: str) -> str:
+    return currency if measure == COST else _WORDS[measure]
+
+
 def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
@@ -194,12 +207,16 @@ def _totals(check: Check) -> str:
     return table(("total", *HEADER), rows, RIGHT)
 
 
-def _lines(title: str, unit: str, lines: Sequence[Line], measure: str) -> str:
+def _lines(title: str, unit: str, lines: Sequence[Line], judged: Sequence[str]) -> str:
+    """A row each; where input and output are judged apart, one for each that differs."""
     rows = []
-    for one in lines:
+    for one, measure in ((one, measure) for one in lines for measure in judged):
+        if not one.differs(measure):
+            continue
+        kind = _KINDS[measure] if len(judged) > 1 else ""
         amounts = _amounts(one.ledger.of(measure), one.invoice.of(measure), measure)
-        name = "  ".join(filter(None, (one.day, clipped(visible(one.model)))))
-        rows.append((name, *amounts, "" if one.within else BEYOND))
+        name = "  ".join(filter(None, (one.day, clipped(visible(one.model)), kind)))
+        rows.append((name, *amounts, BEYOND if measure in one.beyond else ""))
     return table((f"{title} ({unit})", *HEADER), rows, RIGHT)
 
 
@@ -238,14 +255,17 @@ def _explained(one: Explanation, currency: str) -> str:
 
 
 def _verdict(comparison: Comparison, currency: str) -> str:
-    unit = currency if comparison.measure == COST else "tokens"
-    base = comparison.invoice.of(comparison.measure) or comparison.ledger.of(comparison.measure)
-    pct = _pct(comparison.spread, abs(base)).lstrip("+")
+    told = []
+    for one in comparison.verdicts:
+        base = comparison.invoice.of(one.measure) or comparison.ledger.of(one.measure)
+        pct = _pct(one.spread, abs(base)).lstrip("+")
+        amount = f"{_amount(one.spread, one.measure)} {_unit(one.measure, currency)}"
+        told.append(f"{amount}, {pct} % of the invoice")
     word = "within" if comparison.within else "beyond"
     return (
-        f"{word} tolerance: the models' differences add up to"
-        f" {_amount(comparison.spread, comparison.measure)} {unit}, {pct} % of the invoice;"
+        f"{word} tolerance: the models' differences add up to {', and to '.join(told)};"
         f" {comparison.tolerance_pct.normalize():f} % is allowed"
+        f"{', of each' if len(told) > 1 else ''}"
     )
 
 
@@ -258,7 +278,7 @@ def _line(one: Line, comparison: Comparison) -> dict[str, object]:
 
 def _sides(ours: Figures, theirs: Figures, measures: Sequence[str]) -> dict[str, object]:
     return {
-        "ledger": _document(ours, (COST, INPUT, CACHED, OUTPUT)),
+        "ledger": _document(ours, MEASURES),
         "invoice": _document(theirs, measures),
         "difference": _document(ours - theirs, measures),
     }
@@ -270,5 +290,7 @@ def _document(figures: Figures, measures: Sequence[str]) -> dict[str, int | None
         INPUT: "input_tokens",
         CACHED: "cached_input_tokens",
         OUTPUT: "output_tokens",
+        TOKENS: "tokens",
     }
-    return {key: figures.of(m) if m in measures else None for m, key in keys.items()}
+    told = {*measures, TOKENS} if {INPUT, OUTPUT} <= {*measures} else {*measures}
+    return {key: figures.of(one) if one in told else None for one, key in keys.items()}

@@ -53,7 +53,14 @@ _ANY_SIGN: Final = "|".join(re.escape(one) for one in sorted(_SIGNS, key=len, re
 _BEFORE: Final = re.compile(rf"([+-]?)\s*({_ANY_SIGN})\s*([^\s].*)", re.DOTALL)
 _BEHIND: Final = re.compile(rf"(.*[^\s])\s*({_ANY_SIGN})", re.DOTALL)
 _GROUPS: Final = "' \u00a0\u202f\u2019"
-_ONE_GROUP: Final = re.compile(r"-?\d{1,3},\d{3}", re.ASCII)
+# One mark before three digits: it may part thousands, or be the decimal mark.
+_ONE_GROUP: Final = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", re.ASCII)
+# A point that can only be the decimal mark, or commas that can only part thousands.
+_SETTLING: Final = re.compile(
+    r"[+-]?(?:0*\.\d+|0\d*\.\d+|\d{4,}\.\d+|\d{1,3}\.(?:\d{1,2}|\d{4,})|\d+\.\d+[eE][+-]?\d+"
+    r"|[1-9]\d{0,2}(?:,\d{3})+\.\d+|[1-9]\d{0,2}(?:,\d{3}){2,})",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +135,24 @@ def _offset(text: str | None) -> timezone | None:
 
 
 class Numbers:
-    """Reads numbers with one decimal mark, "." or ","; None: "." unless that is in doubt.
+    """Reads a file's numbers with one decimal mark, "." or ","; None: "." unless in doubt.
 
-    Groups of three may be parted by the other mark, a space or an apostrophe. ``doubtful``:
-    the file's own delimiter is a semicolon, as where people write decimal commas.
+    Groups of three may be parted by the other mark, a space or an apostrophe; none begins with 0.
+    ``settled``: the decimal mark was said, or some number of the file could only be read so.
+    ``doubt``: what may be read in two ways about a number since it was last emptied, "": nothing;
+    it counts only if nothing settles it in the whole file. ``doubtful``: the file's delimiter is
+    none that decimal commas forbid, so that 1.234 may be a thousand, too.
     """
 
     def __init__(self, decimal: str | None, *, doubtful: bool = False) -> None:
         self._mark = decimal or "."
         self._other = "." if self._mark == "," else ","
-        self._doubtful = doubtful and decimal is None
+        self._doubtful = doubtful
+        self.settled = decimal is not None
+        self.doubt = ""
         groups = re.escape(_GROUPS + self._other)
         self._grouped = re.compile(
-            rf"-?\d{{1,3}}(?:([{groups}])\d{{3}})(?:\1\d{{3}})*(?:{re.escape(self._mark)}\d+)?",
+            rf"[+-]?[1-9]\d{{0,2}}(?:([{groups}])\d{{3}})(?:\1\d{{3}})*(?:{re.escape(self._mark)}\d+)?",
             re.ASCII,
         )
 
@@ -148,9 +160,18 @@ class Numbers:
         """A count of tokens; empty is 0. Raises ValueError."""
         if text.isascii() and text.isdigit() and len(text) < _MILLIS_DIGITS:
             return int(text)
-        value = self._number(text) if text.strip() else Decimal(0)
+        bare = text.strip()
+        if not bare:
+            return 0
+        value = self._number(bare)
         if value != value.to_integral_value() or not 0 <= value <= MAX_TOKENS:
-            raise ValueError(f"{_shown(text)} is no count of tokens")
+            raise ValueError(f"{_shown(text)} is no count of tokens{self._hint(bare)}")
+        if not self.settled and _ONE_GROUP.fullmatch(bare):
+            # a part of a token there is not: only thousands end so
+            if "," in bare and not bare.endswith("000"):
+                self.settled = True
+            else:
+                self._in_doubt(bare)
         return int(value)
 
     def amount(self, text: str) -> Decimal:
@@ -159,6 +180,8 @@ class Numbers:
         A currency's sign may stand before or behind it: see check_sign.
         """
         if self._mark == "." and _SIMPLE.fullmatch(text):
+            if not self.settled and "." in text:
+                self._doubt_amount(text)
             return Decimal(text)
         _, bare = _signed(text)
         if strange := [one for one in bare if category(one) == "Sc"]:
@@ -167,6 +190,8 @@ class Numbers:
                 " away, and say --currency"
             )
         value = self._number(bare)
+        if not self.settled:
+            self._doubt_amount(bare.strip())
         if abs(value) > MAX_COST:
             raise ValueError(f"{_shown(text)} is more than an invoice can have")
         exponent = value.as_tuple().exponent
@@ -176,11 +201,8 @@ class Numbers:
 
     def _number(self, text: str) -> Decimal:
         bare = text.strip()
-        if self._doubtful and _ONE_GROUP.fullmatch(bare):
-            raise ValueError(
-                f"{_shown(text)} may be a decimal or a thousand: say --decimal , or --decimal ."
-            )
         if len(bare) <= MAX_NUMBER_LETTERS:
+            self.settled = self.settled or bool(_SETTLING.fullmatch(bare))
             if found := self._grouped.fullmatch(bare):
                 bare = bare.replace(found[1], "")
             if self._mark == ",":
@@ -190,9 +212,26 @@ class Numbers:
                     return Decimal(bare)
                 except InvalidOperation:
                     pass
-        hint = f": with a decimal {'comma' if self._other == ',' else 'point'} say --decimal"
-        other = f"{hint} {self._other}" if self._other in text else ""
-        raise ValueError(f"{_shown(text)} is no number{other}")
+        raise ValueError(f"{_shown(text)} is no number{self._hint(text)}")
+
+    def _hint(self, text: str) -> str:
+        """What to do where the other decimal mark seems to be meant."""
+        if self._other not in text and not (self._mark in text and _ONE_GROUP.search(text)):
+            return ""
+        name = "comma" if self._other == "," else "point"
+        return f": with a decimal {name} say --decimal {self._other}"
+
+    def _doubt_amount(self, bare: str) -> None:
+        if _SETTLING.fullmatch(bare):
+            self.settled = True
+        elif ("," in bare or self._doubtful) and _ONE_GROUP.fullmatch(bare):
+            self._in_doubt(bare)
+
+    def _in_doubt(self, bare: str) -> None:
+        self.doubt = (
+            f"{_shown(bare)} may be a decimal or a thousand, and no number of the file shows which:"
+            " say --decimal , or --decimal ."
+        )
 
 
 def check_sign(text: str, currency: str) -> None:

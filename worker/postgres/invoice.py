@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from worker.errors import UsageError
+from worker.errors import SchemaMissingError, UsageError
 from worker.invoice.figures import (
     NOTHING,
     PARTS,
@@ -36,13 +36,30 @@ MAX_CELLS: Final = 200_000
 class PostgresInvoice:
     """``sql/queries/invoice.sql``; a month is read in one read-only transaction."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        queries: Queries,
+        migrations: Sequence[str] = (),
+    ) -> None:
+        """``migrations``: the names of those that the database must have."""
         self._pool = pool
         self._queries = queries
+        self._migrations = migrations
 
     async def billing_rules(self) -> tuple[str, str]:
-        """The billing zone and currency."""
+        """The billing zone and currency.
+
+        Raises SchemaMissingError for a database that lacks a migration: its tables may be read,
+        but not everything in them is as it is taken to be.
+        """
         with translated():
+            lost = await self._pool.fetch(self._queries["lost_migrations"], list(self._migrations))
+            if lost:
+                raise SchemaMissingError(
+                    f"the database lacks the migration {lost[0]['name']}"
+                    f" ({SchemaMissingError.default_message()})"
+                )
             row = await self._pool.fetchrow(self._queries["billing_rules"])
         if row is None:
             raise RuntimeError("quota_settings has no row")
@@ -62,12 +79,15 @@ class PostgresInvoice:
         return found
 
     async def month(
-        self, month: date, wanted: Callable[[str], bool] | None, zone: ZoneInfo | None = None
+        self,
+        month: date,
+        chosen: Callable[[set[str]], Sequence[str]] | None,
+        zone: ZoneInfo | None = None,
     ) -> LedgerMonth:
-        """A month by day and model: of the models that are wanted, None: all, and legacy.
+        """A month by day and model: of the models chosen out of all, None: all, and legacy.
 
         ``zone``: by its days, None: by billing days. What has no model is left out where only
-        some models are wanted. Raises UsageError for more days and models than an invoice can
+        some models are chosen. Raises UsageError for more days and models than an invoice can
         have.
         """
         queries = self._queries
@@ -89,8 +109,8 @@ class PostgresInvoice:
                     queries["ledger_days"], month, timeout=MONTH_TIMEOUT_SECONDS
                 )
                 names = None
-                if wanted is not None:
-                    names = sorted({row["model"] for row in rows if wanted(row["model"])})
+                if chosen is not None:
+                    names = list(chosen({row["model"] for row in rows}))
                 times = await connection.fetch(
                     queries["ledger_times"], month, names, timeout=MONTH_TIMEOUT_SECONDS
                 )
@@ -105,8 +125,8 @@ class PostgresInvoice:
         own = NOTHING
         for row in rows:
             cell = _cell(row)
-            place, chosen = (cell.day, cell.model), names is None or cell.model in names
-            if month_of(cell.day) == month and chosen:
+            place, counts = (cell.day, cell.model), names is None or cell.model in names
+            if month_of(cell.day) == month and counts:
                 cells[place] = cells[place] + cell if place in cells else cell
             if month_of(row["billed"]) != month:
                 continue
@@ -114,7 +134,7 @@ class PostgresInvoice:
             unlisted[row["billed"]] = unlisted.get(row["billed"], NOTHING) - Figures(
                 known.in_tokens, 0, known.out_tokens, known.cost_nanos
             )
-            own += cell.charged.figures if chosen else NOTHING
+            own += cell.charged.figures if counts else NOTHING
         everything = names is None
         without = (*legacy.values(), *unlisted.values()) if everything else ()
         return LedgerMonth(
