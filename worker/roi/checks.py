@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
     from decimal import Decimal
 
-    from worker.roi.facts import Amounts, Facts
+    from worker.roi.facts import Amounts, Facts, Peer
 
 OUTCOME_EXPONENT_MAX: Final = 40  # as a fraction a number has about as many digits as its exponent
 
 
 def check_facts(facts: Facts) -> None:
-    """Everything but parts and days, which are checked as they are read; raises ValueError."""
+    """All but peers, and parts and days, which are checked as they are read; raises ValueError."""
     if facts.month != month_of(facts.month):
         raise ValueError(f"a report's month is its first day, not {facts.month}")
     if facts.through is not None and month_of(facts.through) != facts.month:
@@ -29,22 +29,27 @@ def check_facts(facts: Facts) -> None:
         check_whole(month.own)
         check_whole(month.adjustments)
     _once((month.month for month in facts.history), "history")
-    _once((peer.department_id for peer in facts.peers), "peers")
     _once(((one.department_id, one.environment) for one in facts.budgets), "budgets")
     _once((price.model for price in facts.prices), "prices")
     check_outcomes(facts.outcomes)
-    for peer in facts.peers:
-        check_whole(peer.now)
-        check_outcomes(peer.outcomes_now)
-        check_outcomes(peer.outcomes_before)
-        if peer.before is not None:
-            check_whole(peer.before)
     for price in facts.prices:
         check_outcomes({"input": price.input, "output": price.output})
         if price.cached_input is not None:
             check_outcomes({"cached_input": price.cached_input})
     for budget in facts.budgets:
         check_department(facts, budget.department_id)
+
+
+def check_peers(peers: Iterable[Peer]) -> None:
+    """Once for all reports of a month; raises ValueError."""
+    known = list(peers)
+    _once((peer.department_id for peer in known), "peers")
+    for peer in known:
+        check_whole(peer.now)
+        check_outcomes(peer.outcomes_now)
+        check_outcomes(peer.outcomes_before)
+        if peer.before is not None:
+            check_whole(peer.before)
 
 
 def check_department(facts: Facts, department_id: str) -> None:

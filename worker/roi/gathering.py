@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -45,7 +46,7 @@ class Sums(defaultdict[K, list[int]]):
     def add(self, key: K, amounts: Amounts) -> None:
         """Adds to the key's sum."""
         row = self[key]
-        row[:] = [a + b for a, b in zip(row, values(amounts), strict=True)]
+        row[:] = map(operator.add, row, values(amounts))
 
     def frozen(self) -> dict[K, Amounts]:
         """The sums so far; raises ValueError where something that is no int was added."""

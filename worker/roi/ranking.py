@@ -10,8 +10,10 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from worker.roi.checks import check_peers
 from worker.roi.facts import UNNAMED
 from worker.roi.figures import (
     TOKENS_PER_MILLION,
@@ -42,16 +44,33 @@ PEERS_MIN: Final = 3  # of two, one is always above the median
 
 @dataclass(frozen=True, slots=True)
 class MeasureRanks:
-    """All departments in one measure; ``costs`` ascend, ``improved`` is by rank."""
+    """All departments in one measure, by their id; ``costs`` ascend.
 
-    own: Mapping[str, Figure]
+    ``improved``: the greatest improvement first. ``above``: the greatest excess first.
+    """
+
     costs: tuple[Fraction, ...]
     median: Figure
-    improved: tuple[Improvement, ...]
-    above: tuple[AbovePeers, ...]
+    improved: Mapping[str, Improvement]
+    above: Mapping[str, AbovePeers]
 
 
-Comparison = dict[str, MeasureRanks]
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All departments' ranks by measure, TOKENS first; what every report of a month needs."""
+
+    ranks: Mapping[str, MeasureRanks]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that were compared."""
+        return tuple(measure for measure in self.ranks if measure != TOKENS)
+
+    def of(self, metrics: Iterable[str]) -> Comparison:
+        """The same of these metrics alone, in their order."""
+        return Comparison(
+            {name: self.ranks[name] for name in (TOKENS, *metrics) if name in self.ranks}
+        )
 
 
 def unit_cost(measure: str, amounts: Amounts, outcomes: Mapping[str, Decimal]) -> Figure:
@@ -77,12 +96,15 @@ def compare(peers: Iterable[Peer]) -> Comparison:
     Of more metrics than are compared, those stay that most departments have, then by name.
     """
     departments = [peer for peer in peers if peer.department_id != UNNAMED]
+    check_peers(departments)
     counts = Counter(name for peer in departments for name in peer.outcomes_now)
     metrics = sorted(counts, key=lambda name: (-counts[name], name))[:COMPARED_METRICS_MAX]
-    return {
-        measure: _ranks(measure, departments)
-        for measure in dict.fromkeys((TOKENS, *USUAL_METRICS, *metrics))
-    }
+    return Comparison(
+        {
+            measure: _ranks(measure, departments)
+            for measure in dict.fromkeys((TOKENS, *USUAL_METRICS, *metrics))
+        }
+    )
 
 
 def _ranks(measure: str, peers: list[Peer]) -> MeasureRanks:
@@ -90,11 +112,13 @@ def _ranks(measure: str, peers: list[Peer]) -> MeasureRanks:
     costs = tuple(sorted(one.value for one in own.values() if one.value is not None))
     middle = median(costs)
     return MeasureRanks(
-        own=own,
         costs=costs,
         median=middle,
-        improved=_improvements(measure, peers, own),
-        above=_above(measure, peers, own, middle) if len(costs) >= PEERS_MIN else (),
+        improved={one.department_id: one for one in _improvements(measure, peers, own)},
+        above={
+            one.department_id: one
+            for one in (_above(measure, peers, own, middle) if len(costs) >= PEERS_MIN else ())
+        },
     )
 
 
@@ -171,7 +195,7 @@ def make_standings(facts: Facts, own: Amounts, comparison: Comparison) -> tuple[
             if facts.department is None
             else unit_cost(measure, own, facts.outcomes),
         )
-        for measure, ranks in comparison.items()
+        for measure, ranks in comparison.ranks.items()
     )
 
 
@@ -201,19 +225,18 @@ def make_incentives(facts: Facts, comparison: Comparison) -> tuple[Incentives, .
     return tuple(
         Incentives(
             measure=measure,
-            lines=ranks.improved[:INCENTIVE_LINES],
+            lines=tuple(islice(ranks.improved.values(), INCENTIVE_LINES)),
             of=len(ranks.improved),
-            own=next((one for one in ranks.improved if one.department_id == mine), None),
+            own=None if mine is None else ranks.improved.get(mine),
         )
-        for measure, ranks in comparison.items()
+        for measure, ranks in comparison.ranks.items()
     )
 
 
 def make_above(facts: Facts, comparison: Comparison) -> tuple[AbovePeers, ...]:
     """Of all: the first of each measure, by what they paid beyond; of a department: its own."""
+    every = [ranks.above for ranks in comparison.ranks.values()]
     if facts.department is None:
-        return tuple(one for ranks in comparison.values() for one in ranks.above[:ABOVE_LINES])
+        return tuple(one for above in every for one in islice(above.values(), ABOVE_LINES))
     mine = facts.department.department_id
-    return tuple(
-        one for ranks in comparison.values() for one in ranks.above if one.department_id == mine
-    )
+    return tuple(above[mine] for above in every if mine in above)

@@ -14,7 +14,7 @@ from worker.roi.months import (
     make_shares,
     make_trend,
 )
-from worker.roi.ranking import TOKENS, compare, make_above, make_incentives, make_standings
+from worker.roi.ranking import compare, make_above, make_incentives, make_standings
 from worker.roi.splits import make_splits
 from worker.roi.suggestions import make_suggestions
 from worker.roi.summary import Summary
@@ -35,14 +35,12 @@ def summarize(facts: Facts, comparison: Comparison | None = None) -> Summary:
     check_facts(facts)
     gathered = gather(facts)
     own = gathered.own
-    metrics, left_out = name_metrics(facts)
-    ledger = make_ledger(facts, gathered)
-    budgets = make_budgets(facts, gathered)
     if comparison is None:
         comparison = compare(facts.peers)
-    comparison = {
-        measure: comparison[measure] for measure in (TOKENS, *metrics) if measure in comparison
-    }
+    metrics, left_out = name_metrics(facts, comparison.metrics)
+    comparison = comparison.of(metrics)
+    ledger = make_ledger(facts, gathered)
+    budgets = make_budgets(facts, gathered)
     return Summary(
         month=facts.month,
         zone=facts.zone,

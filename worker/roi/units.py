@@ -101,13 +101,13 @@ def make_metrics(facts: Facts, own: Amounts, metrics: Iterable[str]) -> tuple[Me
     )
 
 
-def name_metrics(facts: Facts) -> tuple[list[str], list[str]]:
+def name_metrics(facts: Facts, compared: Iterable[str]) -> tuple[list[str], list[str]]:
     """Which metrics a report shows, and which are too many.
 
     orders and gmv always, then those of the month itself, then those that only other months or
     departments have, each by name.
     """
     others = {name for month in facts.history for name in month.outcomes}
-    others.update(name for peer in facts.peers for name in peer.outcomes_now)
+    others.update(compared)
     names = list(dict.fromkeys((*USUAL_METRICS, *sorted(facts.outcomes), *sorted(others))))
     return names[:METRICS_MAX], sorted(names[METRICS_MAX:])
