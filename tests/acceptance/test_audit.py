@@ -50,7 +50,9 @@ async def test_found_explained_mended_and_clean_again(dsn: str, conn: Connection
     (cost,) = (line for line in lines if line.startswith("市场部") and "cost held" in line)
     assert cost.split()[-6:] == ["0.015", "USD", "0.00", "USD", "-0.015", "USD"]
     assert any(
-        line == "    hold of request r市场部 was lost: it is open, and its estimate is not held"
+        line
+        == "    less is held than open requests ask: as much as request r市场部, which is open,"
+        " ought to hold"
         for line in lines
     )
     assert any(

@@ -6,6 +6,8 @@ from mutations.planting import bug, killed_by
 
 AUDIT = "test_audit"
 BESIDE = "test_audit_beside"
+REQUESTS = "test_audit_requests"
+DEPARTMENTS = "test_audit_departments"
 
 BUGS = [
     bug(
@@ -56,6 +58,76 @@ BUGS = [
         "PERFORM quota_bookings_book(p_bookings, p_now, true);",
         "",
         killed_by(BESIDE, "test_direct_writes_of_a_tenant_with_legacy_charges_are_kept"),
+    ),
+    bug(
+        "a mend forgets the usage that is known",
+        "quota_audit_repair.sql",
+        "WHEN s.known THEN 'settled'\n",
+        "",
+        killed_by(REQUESTS, "test_a_repair_charges_the_latest_usage"),
+    ),
+    bug(
+        "a charge that is not the latest usage is nobody's business",
+        "quota_audit_requests.sql",
+        "WHEN r.usage_in_tokens IS NOT NULL\n             AND (r.charged_in_tokens",
+        "WHEN false AND (r.charged_in_tokens",
+        killed_by(
+            REQUESTS,
+            "test_a_charge_that_is_not_the_latest_usage_though_all_counters_agree",
+        ),
+    ),
+    bug(
+        "a request that was moved to another month is looked for in its own",
+        "quota_audit_requests.sql",
+        "OR quota_audit_home(r) >= p_month AND",
+        "OR false AND",
+        killed_by(REQUESTS, "test_a_request_whose_day_or_admission_was_moved_goes_home"),
+    ),
+    bug(
+        "every month's days are held against today's zone",
+        "quota_audit_requests.sql",
+        "AND (r.period >= p_open\n",
+        "AND (true\n",
+        killed_by(REQUESTS, "test_days_of_an_older_zone_are_no_drift"),
+    ),
+    bug(
+        "a request of a closed month is open again",
+        "quota_audit_repair.sql",
+        "WHEN quota_audit_is_closed(quota_month(s.home)) THEN 'settled'",
+        "WHEN false THEN 'settled'",
+        killed_by(REQUESTS, "test_a_repair_opens_nothing_in_a_closed_month"),
+    ),
+    bug(
+        "legacy charges that go are the present department's",
+        "quota_audit_repair.sql",
+        "CASE WHEN k.keeps THEN l.department_id ELSE o.department_id END AS department_id",
+        "l.department_id AS department_id",
+        killed_by(DEPARTMENTS, "test_a_mend_after_a_move_goes_to_the_department_that_was_charged"),
+    ),
+    bug(
+        "a closed month's difference is the present department's",
+        "quota_audit_closed.sql",
+        "ORDER BY (d.c, d.i, d.o, d.n) = (p_completions, p_input_tokens, p_output_tokens, p_cost_nanos) DESC,",
+        "ORDER BY d.present DESC,",
+        killed_by(DEPARTMENTS, "test_so_does_the_adjustment_of_a_closed_month"),
+    ),
+    bug(
+        "slots are only made where there are none",
+        "quota_department.sql",
+        "IF v_slots < 16 THEN",
+        "IF v_slots = 0 THEN",
+        killed_by(
+            DEPARTMENTS,
+            "test_slots_that_somebody_deleted_are_made_by_every_booking_and_by_a_repair",
+        ),
+    ),
+    bug(
+        "a keeper's write that equals a request is a double post",
+        "quota_audit_counters.sql",
+        "k.tenant_id IS NOT NULL AND v.booked = v.charged + v.legacy AS keeps",
+        "k.tenant_id IS NOT NULL AND v.booked = v.charged + v.legacy"
+        " AND p.whole IS NOT TRUE AND t.twin IS NULL AS keeps",
+        killed_by(DEPARTMENTS, "test_a_keepers_direct_write_stays_whatever_it_equals"),
     ),
     bug(
         "a repair knows no worst",
