@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from worker.errors import (
     DatabaseAccessError,
     DatabaseError,
+    DatabaseFullError,
+    DatabaseReadOnlyError,
     DatabaseUnreachableError,
     LockTimeoutError,
     SchemaAmbiguousError,
@@ -218,6 +220,8 @@ class Migrator:
                 raise ours from error
             text = redact(" ".join(str(error).split()))
             cure = f": {_AS_OWNER}" if isinstance(ours, DatabaseAccessError) else ""
+            if isinstance(ours, DatabaseReadOnlyError | DatabaseFullError):
+                cure = f" ({ours.default_message()})"
             raise type(ours)(f"sql/{piece.label}: {text}; nothing was changed{cure}") from error
 
     async def _fetch(self, name: str) -> list[asyncpg.Record]:

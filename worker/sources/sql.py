@@ -34,7 +34,7 @@ IDS_MAX: Final = 1000
 ROWS_PER_ID: Final = 4
 ROWS_LEAST: Final = 100
 # Rows come in portions, the first alone, until so many bytes have: a few long ones end it early.
-PORTION_ROWS: Final = 50
+PORTION_ROWS: Final = 10
 ANSWER_MAX_BYTES: Final = 8 * 1024 * 1024
 # The server's own limit comes first, so that it says what was the matter.
 GRACE_SECONDS: Final = 1.0
@@ -53,6 +53,8 @@ _BY_STATE: Final = {
     "3D000": (SourceCause.UNREACHABLE, _ADDRESS),
     "28": (SourceCause.LOGIN_REFUSED, _LOGIN),
     "08": (SourceCause.UNREACHABLE, _ADDRESS),
+    "53100": (SourceCause.SERVER_ERROR, "its server's disk is full: make room there"),
+    "53200": (SourceCause.SERVER_ERROR, "its server ran out of memory: see the query's plan"),
     "53": (SourceCause.UNREACHABLE, "its server has no room for one more connection: see its log"),
     "57": (SourceCause.UNREACHABLE, "its server is shutting down or starting"),
 }
