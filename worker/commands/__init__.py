@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, str]] = {
     "estimates": "how far estimates lie from usage, per model, and the factor that mends them",
     "invoice": "a provider's invoice beside the ledger: what differs, and why",
     "price": "what tokens cost: list, update, load, rates, of, unpriced",
+    "outcomes": "what departments achieved (orders, gmv, ...): import a file, list, template",
     "source": "the usage sources: list them, ask one, or see what was set aside",
     "audit": "whether the ledger's counters agree with its requests; mends what doesn't",
     "preview": "what a message looks like on a channel, from samples",
