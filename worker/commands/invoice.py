@@ -44,7 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--zone", metavar="Z", default=DEFAULT_ZONE, help="the export's time zone (default UTC)")
     add("--currency", metavar="C", help="of costs whose rows name none")
-    add("--decimal", choices=(".", ","), help="the decimal mark (default .)")
+    add(
+        "--decimal",
+        choices=(".", ","),
+        help="the decimal mark (default . where no number is in doubt)",
+    )
     add("--dates", choices=("dmy", "mdy"), help="what comes first in dates with slashes")
     add(
         "--where",

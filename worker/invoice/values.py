@@ -141,7 +141,7 @@ class Numbers:
     ``settled``: the decimal mark was said, or some number of the file could only be read so.
     ``doubt``: what may be read in two ways about a number since it was last emptied, "": nothing;
     it counts only if nothing settles it in the whole file. ``doubtful``: the file's delimiter is
-    none that decimal commas forbid, so that 1.234 may be a thousand, too.
+    a semicolon or a tab, as where people write decimal commas: 1.234 may be a thousand, too.
     """
 
     def __init__(self, decimal: str | None, *, doubtful: bool = False) -> None:
