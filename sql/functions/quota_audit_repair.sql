@@ -2,13 +2,13 @@
 --
 -- Of tenants the p_limit worst at most (1 to 1,000: their locks are held together); of departments all. Judged again
 -- under the tenants' locks: what was right by then is left alone. A second call finds nothing to do.
---   requests      a row in an impossible state becomes the nearest possible one
+--   requests      a row in an impossible state becomes the nearest possible one; known usage is charged again
 --   counters      used, booked and held of a tenant's day become what its requests say, plus legacy charges. A direct
 --                 write is kept as a legacy charge where the tenant has such (docs/adr/0010), else taken back
 --   closed month  its frozen totals stay; the difference becomes an adjustment
 --   departments   the slots' sums are moved by what they were off; new bands are drawn
 -- Returns the mends. What it couldn't mend, since a direct write came between, the next audit shows.
--- Lock order: repairs take turns; tenants, reservations, departments, each sorted.
+-- Lock order: repairs take turns; tenants, a past month's row (shared), reservations, departments, each sorted.
 -- SQLSTATEs: QW002 p_month as in quota_audit, bad limit; 55P03 lock wait over 2 s: nothing was done, retry.
 CREATE OR REPLACE FUNCTION quota_audit_repair(
     p_month date DEFAULT NULL, p_limit int DEFAULT 1000, p_now timestamptz DEFAULT NULL
@@ -71,8 +71,9 @@ BEGIN
     IF p_tenants = '{}' THEN
         RETURN 0;
     END IF;
-    -- nobody closes it meanwhile
-    PERFORM FROM quota_months m WHERE m.month = p_month FOR SHARE;
+    IF p_month < v_open THEN       -- nobody closes it meanwhile
+        PERFORM FROM quota_months m WHERE m.month = p_month FOR SHARE;
+    END IF;
     v_closed := quota_audit_is_closed(p_month);
     WITH wrong AS MATERIALIZED (
         SELECT i.* FROM quota_audit_impossible(p_month, v_open, v_closed) i WHERE i.tenant_id = ANY (p_tenants)
