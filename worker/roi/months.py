@@ -120,7 +120,9 @@ def make_budgets(facts: Facts, gathered: Gathered) -> tuple[BudgetUse, ...]:
     """Each environment's own usage / (budget + top-ups); of all: where there is that budget."""
     used = grouped(gathered.owners, lambda key: key[:2])
     environments = sorted(
-        {environment for _, environment in used} | {one.environment for one in facts.budgets}
+        {environment for _, environment in used}
+        | {environment for environment, _ in gathered.days}
+        | {one.environment for one in facts.budgets}
     )
     return tuple(
         _budget_use(
