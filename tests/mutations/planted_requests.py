@@ -259,8 +259,8 @@ BUGS = [
     bug(
         "a replay with another model passes",
         "quota_reserve_judge.sql",
-        "(p_in_tokens, p_out_tokens, p_cost_nanos, p_model) THEN",
-        "(p_in_tokens, p_out_tokens, p_cost_nanos, k.requested_model) THEN",
+        "IS NOT DISTINCT FROM (p_in_tokens, p_out_tokens, p_cost_nanos, p_model)",
+        "IS NOT DISTINCT FROM (p_in_tokens, p_out_tokens, p_cost_nanos, r.requested_model)",
         killed_by(
             "test_reserve",
             "test_the_same_id_with_other_figures_conflicts",
