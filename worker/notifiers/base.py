@@ -162,6 +162,6 @@ async def _answered(sending: Coroutine[None, None, None], timeout_seconds: float
         return Delivery(delivered=True)
     if lookups.is_unresolved and delivery.cause in SLOW:
         # nothing went out
-        words = lookups.words(monotonic_seconds() - started)
+        words = lookups.words(min(timeout_seconds, monotonic_seconds() - started))
         return failed(FailureCause.UNREACHABLE, words, SLOW_DNS)
     return delivery
