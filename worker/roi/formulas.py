@@ -28,7 +28,7 @@ def evaluate(formula: str, numbers: Mapping[str, Fraction]) -> Fraction:
 
     def value(node: ast.expr) -> Fraction:
         match node:
-            case ast.Constant(value=int() as number):
+            case ast.Constant(value=int() as number) if type(number) is int:  # True is none
                 return Fraction(number)
             case ast.Name(id=name) if name in numbers:
                 return numbers[name]
@@ -38,4 +38,7 @@ def evaluate(formula: str, numbers: Mapping[str, Fraction]) -> Fraction:
                 return _OPERATORS[type(op)](value(left), value(right))
         raise ValueError(f"{formula!r} is no formula of {', '.join(sorted(numbers))}")
 
-    return value(ast.parse(formula, mode="eval").body)
+    try:
+        return value(ast.parse(formula, mode="eval").body)
+    except SyntaxError:
+        raise ValueError(f"{formula!r} can't be read as a formula") from None
