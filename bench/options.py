@@ -12,6 +12,7 @@ THREADS = 2
 TENANTS = 10_000
 WARN_TENANTS = 1_000_000
 OVERDUE = 1_000_000
+ROLL_ROWS = 10_000_000
 DEPARTMENTS = 100
 DAYS = 30
 BATCH_SIZE = 64
@@ -34,6 +35,7 @@ class Options:
     tenants: int
     warn_tenants: int
     overdue: int
+    roll_rows: int
     strict: bool
 
 
@@ -58,6 +60,7 @@ def read_options(names: tuple[str, ...]) -> Options:
     number("tenants", TENANTS, "size of the fleet")
     number("warn_tenants", WARN_TENANTS, "size of the fleet for the warning decision")
     number("overdue", OVERDUE, "reservations whose time ran out")
+    number("roll_rows", ROLL_ROWS, "daily rows of the month that is rolled")
     parser.add_argument(
         "--only",
         default=os.environ.get("BENCH_ONLY", ""),
@@ -104,6 +107,7 @@ def read_options(names: tuple[str, ...]) -> Options:
         tenants=args.tenants,
         warn_tenants=args.warn_tenants,
         overdue=args.overdue,
+        roll_rows=args.roll_rows,
         strict=args.strict,
     )
 

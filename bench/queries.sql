@@ -119,3 +119,47 @@ SELECT (SELECT count(*) FROM requests q FULL JOIN quota_usage u ON u.tenant_id =
 -- name: held
 SELECT (SELECT coalesce(sum(u.held_input_tokens + u.held_output_tokens + u.held_cost_nanos), 0) FROM quota_usage u)
      + (SELECT coalesce(sum(s.tokens_held + s.cost_held_nanos), 0) FROM quota_department_slots s)
+
+-- name: load_for_roll
+SELECT load_for_roll($1, $2, $3)
+
+-- name: load_requests_for_roll
+SELECT load_requests_for_roll($1, $2, $3)
+
+-- name: roll_bare
+INSERT INTO bare_totals (tenant_id, month, completions, input_tokens, output_tokens, cost_nanos)
+SELECT u.tenant_id, '2026-09-01', sum(u.completions), sum(u.input_tokens), sum(u.output_tokens),
+       sum(u.cost_cents) * 10000000 + sum(u.cost_subcent_nanos)
+FROM quota_usage u
+WHERE u.period >= '2026-09-01' AND u.period < '2026-10-01'
+GROUP BY u.tenant_id
+
+-- name: roll_empty_bare
+TRUNCATE bare_totals
+
+-- name: roll_forget
+WITH m AS (DELETE FROM quota_months), d AS (DELETE FROM quota_day_parts), p AS (DELETE FROM quota_month_parts),
+     y AS (DELETE FROM quota_month_days), b AS (DELETE FROM quota_month_budgets)
+DELETE FROM quota_monthly_totals
+
+-- name: roll
+SELECT rows, closed FROM quota_roll_month('2026-09-01', $1::timestamptz)
+
+-- name: roll_disagreeing
+SELECT count(*)
+FROM (SELECT u.tenant_id, sum(u.completions) AS c, sum(u.input_tokens) AS i, sum(u.output_tokens) AS o,
+             sum(u.cost_cents::numeric * 10000000 + u.cost_subcent_nanos) AS n
+      FROM quota_usage u GROUP BY 1) d
+    FULL JOIN (SELECT q.tenant_id, sum(q.completions) AS c, sum(q.input_tokens) AS i, sum(q.output_tokens) AS o,
+                      sum(q.cost_nanos) AS n
+               FROM quota_monthly_totals q GROUP BY 1) t USING (tenant_id)
+    FULL JOIN (SELECT q.tenant_id, sum(q.completions) AS c, sum(q.input_tokens) AS i, sum(q.output_tokens) AS o,
+                      sum(q.cost_nanos) AS n
+               FROM quota_month_parts q GROUP BY 1) p USING (tenant_id)
+WHERE (d.c, d.i, d.o, d.n) IS DISTINCT FROM (t.c, t.i, t.o, t.n)
+   OR (d.c, d.i, d.o, d.n) IS DISTINCT FROM (p.c, p.i, p.o, p.n)
+
+-- name: roll_touch_day
+UPDATE quota_usage u SET completions = u.completions + 1, booked_completions = u.booked_completions + 1,
+                         legacy_completions = u.legacy_completions + 1
+WHERE u.period = '2026-09-30' AND right(u.tenant_id, 2) = '07'

@@ -4,8 +4,9 @@
 -- changed   the days to be read anew: those of which a row in quota_usage was written by a transaction of at most
 --           p_age (whatever is charged or corrected writes its day's row), or all where that is NULL
 -- requests  by day and labels: of changed days from the reservations, of others as kept from the last roll
--- used      the days' rows, by tenant and by day, under the tenant's present department: what counts
--- asked     the requests summed in the same two ways: used minus asked is what no request explains
+-- names     departments and environments that tenants have now, by number: rows are grouped faster by it
+-- tenants   the tenants' months, days their days by present department: what counts (used; at the closing, booked)
+-- asked     the requests summed in these two ways: what counts minus asked is what no request explains
 -- place     legacy charges of an earlier department (quota_legacy_moved), from the present one to that
 -- Everything is written as a difference: rows that stay the same aren't touched.
 CREATE OR REPLACE FUNCTION quota_roll_parts(
@@ -28,9 +29,18 @@ BEGIN
         UNION ALL
         SELECT k.* FROM quota_day_parts k
          WHERE k.day >= p_month AND k.day < v_next AND k.day NOT IN (SELECT c.day FROM changed c)
-    ), used AS MATERIALIZED (
-        SELECT u.tenant_id, u.period AS day, coalesce(l.department_id, '') AS department_id,
-               coalesce(l.environment, 'production') AS environment,
+    ), names AS MATERIALIZED (
+        SELECT d.*, 32 * row_number() OVER () AS home
+          FROM (SELECT coalesce(l.department_id, '') AS department_id, l.environment FROM tenant_limits l
+                UNION SELECT '', 'production') d
+    ), homes AS MATERIALIZED (
+        SELECT l.tenant_id, k.department_id, k.environment, k.home
+          FROM tenant_limits l
+          JOIN names k ON k.department_id = coalesce(l.department_id, '') AND k.environment = l.environment
+    ), none AS MATERIALIZED (
+        SELECT k.home FROM names k WHERE k.department_id = '' AND k.environment = 'production'
+    ), tenants AS MATERIALIZED (
+        SELECT u.tenant_id,
                coalesce(sum(CASE WHEN p_closing THEN u.booked_completions ELSE u.completions END), 0) AS completions,
                coalesce(sum(CASE WHEN p_closing THEN u.booked_input_tokens ELSE u.input_tokens END), 0) AS input_tokens,
                coalesce(sum(CASE WHEN p_closing THEN u.booked_output_tokens ELSE u.output_tokens END), 0) AS output_tokens,
@@ -46,16 +56,29 @@ BEGIN
                                  THEN (greatest(u.input_tokens, 0)::numeric + greatest(u.output_tokens, 0)) * 32
                                       + (31 - (u.period - p_month)) END)) AS peak
           FROM quota_usage u
-          LEFT JOIN tenant_limits l ON l.tenant_id = u.tenant_id
          WHERE u.period >= p_month AND u.period < v_next
-         GROUP BY GROUPING SETS ((u.tenant_id, l.department_id, l.environment), (u.period, l.department_id, l.environment))
+         GROUP BY u.tenant_id
+    ), days AS MATERIALIZED (
+        SELECT p_month + (q.home_day % 32)::int AS day, k.department_id, k.environment, q.completions, q.input_tokens,
+               q.output_tokens, q.cost_nanos
+          FROM (SELECT coalesce(h.home, (SELECT n.home FROM none n)) + (u.period - p_month) AS home_day,
+                       coalesce(sum(CASE WHEN p_closing THEN u.booked_completions ELSE u.completions END), 0) AS completions,
+                       coalesce(sum(CASE WHEN p_closing THEN u.booked_input_tokens ELSE u.input_tokens END), 0) AS input_tokens,
+                       coalesce(sum(CASE WHEN p_closing THEN u.booked_output_tokens ELSE u.output_tokens END), 0) AS output_tokens,
+                       coalesce(sum(CASE WHEN p_closing THEN 0 ELSE u.cost_cents END), 0) * 10000000
+                           + sum(CASE WHEN p_closing THEN u.booked_cost_nanos ELSE u.cost_subcent_nanos END) AS cost_nanos
+                  FROM quota_usage u
+                  LEFT JOIN homes h ON h.tenant_id = u.tenant_id
+                 WHERE u.period >= p_month AND u.period < v_next
+                 GROUP BY 1) q
+          JOIN names k ON k.home = q.home_day - q.home_day % 32
     ), asked AS MATERIALIZED (
-        SELECT r.tenant_id, r.day, coalesce(l.department_id, '') AS department_id,
-               coalesce(l.environment, 'production') AS environment, sum(r.completions) AS completions,
+        SELECT r.tenant_id, r.day, coalesce(h.department_id, '') AS department_id,
+               coalesce(h.environment, 'production') AS environment, sum(r.completions) AS completions,
                sum(r.input_tokens) AS input_tokens, sum(r.output_tokens) AS output_tokens, sum(r.cost_nanos) AS cost_nanos
           FROM requests r
-          LEFT JOIN tenant_limits l ON l.tenant_id = r.tenant_id
-         GROUP BY GROUPING SETS ((r.tenant_id, l.department_id, l.environment), (r.day, l.department_id, l.environment))
+          LEFT JOIN homes h ON h.tenant_id = r.tenant_id
+         GROUP BY GROUPING SETS ((r.tenant_id), (r.day, h.department_id, h.environment))
     ), place AS MATERIALIZED (
         SELECT m.* FROM quota_legacy_moved(p_month, p_closing) m
     ), own AS MATERIALIZED (
@@ -71,12 +94,14 @@ BEGIN
                        r.stale_cost_nanos, r.released_count, r.unpriced_count, r.downgraded_count, r.downgraded_tokens
                   FROM requests r
                 UNION ALL
-                SELECT u.tenant_id, u.department_id, u.environment, '', '', u.completions - coalesce(q.completions, 0),
-                       u.input_tokens - coalesce(q.input_tokens, 0), 0, u.output_tokens - coalesce(q.output_tokens, 0),
-                       u.cost_nanos - coalesce(q.cost_nanos, 0), 0, 0, 0, 0, 0, 0
-                  FROM used u LEFT JOIN asked q ON q.tenant_id = u.tenant_id
-                 WHERE u.tenant_id IS NOT NULL
-                   AND (q.tenant_id IS NULL OR (u.completions, u.input_tokens, u.output_tokens, u.cost_nanos)
+                SELECT u.tenant_id, coalesce(h.department_id, ''), coalesce(h.environment, 'production'), '', '',
+                       u.completions - coalesce(q.completions, 0), u.input_tokens - coalesce(q.input_tokens, 0), 0,
+                       u.output_tokens - coalesce(q.output_tokens, 0), u.cost_nanos - coalesce(q.cost_nanos, 0),
+                       0, 0, 0, 0, 0, 0
+                  FROM tenants u
+                  LEFT JOIN homes h ON h.tenant_id = u.tenant_id
+                  LEFT JOIN asked q ON q.tenant_id = u.tenant_id
+                 WHERE (q.tenant_id IS NULL OR (u.completions, u.input_tokens, u.output_tokens, u.cost_nanos)
                                                <> (q.completions, q.input_tokens, q.output_tokens, q.cost_nanos))
                 UNION ALL
                 SELECT m.tenant_id, m.department_id, m.environment, '', '', m.completions, m.input_tokens, 0,
@@ -96,7 +121,7 @@ BEGIN
          WHERE j.booked_month = p_month
          GROUP BY j.tenant_id, j.department_id, j.environment, j.model, j.app, quota_month(j.period)
         HAVING (sum(j.completions), sum(j.input_tokens), sum(j.output_tokens), sum(j.cost_nanos)) <> (0, 0, 0, 0)
-    ), days AS MATERIALIZED (
+    ), month_days AS MATERIALIZED (
         SELECT a.day, a.department_id, a.environment,
                sum(a.completions) AS completions, sum(a.input_tokens) AS input_tokens,
                sum(a.cached_in_tokens) AS cached_in_tokens, sum(a.output_tokens) AS output_tokens,
@@ -113,7 +138,7 @@ BEGIN
                        0, 0, 0, 0, 0, 0
                   FROM (SELECT u.day, u.department_id, u.environment, u.completions, u.input_tokens, u.output_tokens,
                                u.cost_nanos
-                          FROM used u WHERE u.day IS NOT NULL
+                          FROM days u
                         UNION ALL
                         SELECT q.day, q.department_id, q.environment, -q.completions, -q.input_tokens, -q.output_tokens,
                                -q.cost_nanos
@@ -126,7 +151,7 @@ BEGIN
         HAVING (sum(a.completions), sum(a.input_tokens), sum(a.output_tokens), sum(a.cost_nanos), sum(a.released_count))
                <> (0, 0, 0, 0, 0)
     ), peaks AS (
-        SELECT u.tenant_id, p_month + (31 - (u.peak % 32)::int) AS peak_day FROM used u WHERE u.tenant_id IS NOT NULL
+        SELECT u.tenant_id, p_month + (31 - (u.peak % 32)::int) AS peak_day FROM tenants u
     ), totals AS MATERIALIZED (
         SELECT t.tenant_id, t.department_id, t.environment, nullif(t.belongs_to, p_month) AS adjusts_month,
                t.completions, t.input_tokens, t.output_tokens, t.cost_nanos, t.stale_count, t.stale_cost_nanos, k.peak_day
@@ -139,15 +164,16 @@ BEGIN
     ), requests_gone AS (
         DELETE FROM quota_day_parts q
          WHERE q.day >= p_month AND q.day < v_next
-           AND (p_closing OR q.day IN (SELECT c.day FROM changed c))
-           AND (p_closing OR NOT EXISTS (
+           AND q.day IN (SELECT c.day FROM changed c)
+           -- a closed month keeps none
+           AND NOT EXISTS (
                SELECT FROM fresh f
-                WHERE (f.day, f.tenant_id, f.department_id, f.environment, f.model, f.app,
+                WHERE NOT p_closing AND (f.day, f.tenant_id, f.department_id, f.environment, f.model, f.app,
                        f.completions, f.input_tokens, f.cached_in_tokens, f.output_tokens, f.cost_nanos, f.stale_count,
                        f.stale_cost_nanos, f.released_count, f.unpriced_count, f.downgraded_count, f.downgraded_tokens)
                     = (q.day, q.tenant_id, q.department_id, q.environment, q.model, q.app,
                        q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
-                       q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens)))
+                       q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens))
     ), requests_new AS (
         INSERT INTO quota_day_parts
         SELECT f.* FROM fresh f
@@ -188,13 +214,13 @@ BEGIN
     ), days_gone AS (
         DELETE FROM quota_month_days q
          WHERE q.month = p_month
-           AND NOT EXISTS (SELECT FROM days d WHERE d.day = q.day AND d.department_id = q.department_id
+           AND NOT EXISTS (SELECT FROM month_days d WHERE d.day = q.day AND d.department_id = q.department_id
                                                 AND d.environment = q.environment)
     ), days_new AS (
         INSERT INTO quota_month_days AS q (month, day, department_id, environment,
                completions, input_tokens, cached_in_tokens, output_tokens, cost_nanos, stale_count, stale_cost_nanos,
                released_count, unpriced_count, downgraded_count, downgraded_tokens)
-        SELECT p_month, d.* FROM days d
+        SELECT p_month, d.* FROM month_days d
             ON CONFLICT ON CONSTRAINT quota_month_days_pkey DO UPDATE
            SET completions = excluded.completions, input_tokens = excluded.input_tokens,
                cached_in_tokens = excluded.cached_in_tokens, output_tokens = excluded.output_tokens,
