@@ -18,9 +18,12 @@ LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    v_now   timestamptz := quota_now(p_now);
-    v_month date := quota_audit_month(p_month, v_now);
-    v_span  tstzrange := quota_audit_span(v_month);
+    v_now    timestamptz := quota_now(p_now);
+    v_month  date := quota_audit_month(p_month, v_now);
+    v_span   tstzrange := quota_audit_span(v_month);
+    -- worked out once, since they are asked for each row
+    v_open   date := quota_audit_open();
+    v_closed boolean := quota_audit_is_closed(v_month);
 BEGIN
     RETURN QUERY
     SELECT 'drift', c.kind, c.tenant_id, l.department_id, l.environment, c.period, c.dimension, c.expected, c.found,
@@ -30,7 +33,7 @@ BEGIN
     RETURN QUERY
     SELECT 'drift', i.kind, i.tenant_id, i.department_id, i.environment, i.period, 'request', NULL::numeric,
            NULL::numeric, i.request_id, i.cause
-      FROM quota_audit_impossible(v_month, quota_month(quota_day(v_now)), quota_audit_is_closed(v_month)) i;
+      FROM quota_audit_impossible(v_month, v_open, v_closed) i;
     RETURN QUERY
     SELECT 'drift', 'department', NULL::text, d.department_id, d.environment, v_month, d.dimension, d.expected, d.found,
            d.request_id, d.cause

@@ -21,6 +21,8 @@ DECLARE
     v_now      timestamptz := quota_now(p_now);
     v_month    date := quota_audit_month(p_month, v_now);
     v_span     tstzrange := quota_audit_span(v_month);
+    v_open     date := quota_audit_open();
+    v_closed   boolean := quota_audit_is_closed(v_month);
     v_run      uuid := gen_random_uuid();
     v_tenants  text[];
     v_rows     bigint;
@@ -35,7 +37,7 @@ BEGIN
         SELECT q.tenant_id
           FROM (SELECT c.tenant_id, abs(c.found - c.expected) AS off FROM quota_audit_counters(v_month, NULL, v_span) c
                 UNION ALL SELECT i.tenant_id, 0
-                  FROM quota_audit_impossible(v_month, quota_month(quota_day(v_now)), quota_audit_is_closed(v_month)) i
+                  FROM quota_audit_impossible(v_month, v_open, v_closed) i
                 UNION ALL SELECT k.tenant_id, abs(k.found - k.expected) FROM quota_audit_closed(v_month, NULL) k) q
          GROUP BY q.tenant_id ORDER BY sum(q.off) DESC, q.tenant_id LIMIT p_limit);
     -- Before any lock, as it reads the month: every function changes requests and slots alike, so that how far a
@@ -65,16 +67,17 @@ AS $$
 DECLARE
     v_rows bigint;
     v_noted bigint;
-    v_open date := quota_month(quota_day(p_now));
+    v_open date;
     v_closed boolean;
 BEGIN
     IF p_tenants = '{}' THEN
         RETURN 0;
     END IF;
-    IF p_month < v_open THEN       -- nobody closes it meanwhile
+    IF p_month < quota_month(quota_day(p_now)) THEN       -- nobody closes it meanwhile
         PERFORM FROM quota_months m WHERE m.month = p_month FOR SHARE;
     END IF;
     v_closed := quota_audit_is_closed(p_month);
+    v_open := quota_audit_open();
     WITH wrong AS MATERIALIZED (
         SELECT i.* FROM quota_audit_impossible(p_month, v_open, v_closed) i WHERE i.tenant_id = ANY (p_tenants)
     ), seen AS (

@@ -12,9 +12,8 @@ AS $$
         ELSE quota_day(r.admitted_at) END
 $$;
 
--- Whether a request lies on another day than that of its admission. p_open: the open month. Its requests were admitted
--- under today's zone, which can't be changed while it has charges; those of months before it perhaps under another,
--- whose days begin up to 26 hours earlier or later.
+-- Whether a request lies on another day than that of its admission. p_open: quota_audit_open. Days from it on are those of
+-- today's zone; requests before it were admitted perhaps under another, whose days begin up to 26 hours earlier or later.
 CREATE OR REPLACE FUNCTION quota_audit_astray(r quota_reservations, p_open date) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$
@@ -97,6 +96,15 @@ AS $$
      WHERE (r.period >= p_month AND r.period < (p_month + interval '1 month')::date
             OR quota_audit_home(r) >= p_month AND quota_audit_home(r) < (p_month + interval '1 month')::date)
        AND (quota_audit_fault(r, p_open, p_closed) IS NOT NULL OR quota_audit_mischarge(r) IS NOT NULL)
+$$;
+
+-- The first month of those after the last closed one. A zone in which a request of a month that isn't closed would lie on
+-- another day is refused (settings set).
+CREATE OR REPLACE FUNCTION quota_audit_open() RETURNS date
+LANGUAGE sql STABLE
+AS $$
+    SELECT coalesce((max(m.month) + interval '1 month')::date, '-infinity')
+      FROM quota_months m WHERE m.closed_at IS NOT NULL
 $$;
 
 -- Whether a month is closed, so that nothing of it may be open any more.

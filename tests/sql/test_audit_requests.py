@@ -152,6 +152,15 @@ async def test_a_request_whose_day_or_admission_was_moved_goes_home(calls: Calls
         assert (row["period"], row["admitted_at"]) == (TODAY, NOON), sets
         assert await calls.figures() == figures, sets
     assert await calls.held() == (10, 5, 100)
+    # a month that isn't closed is as exact: its zone can't have been changed
+    await calls.reserve(request_id="past", now=BEFORE)
+    await calls.settle(request_id="past", now=BEFORE)
+    await harm(calls, "past", "period = period + 1")
+    assert {r["request_id"] for r in await audit(calls, APRIL) if r["kind"] == "impossible"} == {
+        "past"
+    }
+    await assert_mended(calls, APRIL)
+    assert (await calls.reservation(request_id="past"))["period"] == BEFORE.date()
     # the month to which it was moved has it, too
     await harm(calls, "r", "period = period - 40")
     (row,) = await audit(calls, APRIL)
@@ -165,6 +174,7 @@ async def test_days_of_an_older_zone_are_no_drift(calls: Calls) -> None:
     await calls.tenant()
     await calls.reserve(request_id="r", now=BEFORE)
     await calls.settle(now=BEFORE)
+    assert (await calls.row("SELECT * FROM quota_roll_month($1, $2)", APRIL, NOON))["closed"]
     await calls.zone("Pacific/Pago_Pago")
     row = await calls.reservation()
     assert row["period"] == BEFORE.date() + DAY
