@@ -21,7 +21,7 @@ WITH made AS (
     INSERT INTO quota_reservations (tenant_id, request_id, state, period, environment, estimated_in_tokens,
         estimated_out_tokens, estimated_cost_nanos, charged_in_tokens, charged_out_tokens, charged_cost_nanos,
         unpriced, ttl_seconds, admitted_at, expires_at, ended_at, model)
-    SELECT $1, 'x' || n, 'settled', $3, 'production', 0, 0, 0, 0, 0, 0, true, 0, $4, $4, $4, 'nobody' || n % $5
+    SELECT $1, 'x' || to_char(n, 'FM0000'), 'settled', $3, 'production', 0, 0, 0, 0, 0, 0, true, 0, $4, $4, $4, 'nobody' || n % $5
     FROM generate_series(1, $2) n RETURNING *)
 INSERT INTO quota_unpriced (tenant_id, request_id, model, reason, since)
 SELECT m.tenant_id, m.request_id, m.model, 'unknown_model', m.ended_at FROM made m
@@ -73,6 +73,8 @@ async def test_thousands_that_have_no_price_hide_none_that_has(conn: Connection)
     assert [priced for _, priced in worked] == [0, 1, 0]
     assert sum(each for each, _ in worked) == 5201
     assert await row(conn, "r") == (1_000_000, False, None)
+    for table in ("quota_unpriced", "quota_reservations"):
+        await conn.execute(f"DELETE FROM {table} WHERE request_id > 'x0700'")
     # a price that begins later, and one that needs a rate, are prices that a model has
     await put(conn, model="nobody1", input=1, output=1, valid_from=NOON.replace(year=2030))
     await put(conn, model="nobody2", input=1, output=1, currency="CNY")
@@ -86,7 +88,7 @@ async def test_thousands_that_have_no_price_hide_none_that_has(conn: Connection)
     reasons = [each["reason"] for each in told]
     assert reasons == ["unknown_model", "no_rate", "unknown_model"]
     await put(conn, model="nobody1", input=1, output=1)
-    assert (await price(conn))[1] == len([n for n in range(1, 5201) if n % 700 == 1])
+    assert (await price(conn))[1] == 1
     await assert_sums(conn)
 
 
