@@ -81,7 +81,7 @@ def test_a_month_by_hand() -> None:
         (amounts(ONE, 0), "2", ["2", "500000000", "no_usage", "2"]),
         # corrections beyond the usage
         (amounts(-ONE, 0), "2", ["2", "-500000000", "no_usage", "no_cost"]),
-        (None, "7", ["7", "no_month_before", "no_month_before", "no_month_before"]),
+        (None, "7", ["7", "not_recorded", "not_recorded", "not_recorded"]),
     ],
 )
 def test_a_figure_that_can_not_be_computed_says_why(
@@ -216,9 +216,10 @@ def test_the_trend_has_six_months_without_a_gap() -> None:
         facts(
             part(amounts(3), belongs_to=january),
             month=january,
+            outcomes=decimals(orders=3),
             history=(
                 Month(date(2025, 12, 1), Amounts()),
-                Month(date(2025, 10, 1), amounts(7), amounts(-2)),
+                Month(date(2025, 10, 1), amounts(7), amounts(-2), decimals(orders=2)),
                 Month(date(2025, 7, 1), amounts(9)),
             ),
         )
@@ -232,6 +233,16 @@ def test_the_trend_has_six_months_without_a_gap() -> None:
         ("2026-01", 3),
     ]
     assert summary.trend[2].adjustments == amounts(-2)
+    orders = [point.units["orders"].cost_per_one for point in summary.trend]
+    assert orders[0] == Unknown(Reason.NOT_RECORDED)
+    assert orders[2:] == [
+        known(Fraction(7, 2)),
+        Unknown(Reason.NOT_RECORDED),
+        Unknown(Reason.NO_OUTCOMES),
+        known(1),
+    ]
+    assert summary.metrics[0].before.cost_per_one == Unknown(Reason.NO_OUTCOMES)
+    assert summary.metrics[0].change.cost_per_one == Unknown(Reason.NO_OUTCOMES_BEFORE)
     assert summary.changes.before == Amounts()
     assert summary.changes.cost == Unknown(Reason.NOTHING_BEFORE)
 
@@ -287,6 +298,8 @@ def test_the_curve_goes_to_the_last_day_that_has_begun() -> None:
     # a day that has usage has begun
     assert curve(date(2026, 10, 2), *days).points[-1].day == TENTH
     assert whole.even_cost_nanos == Unknown(Reason.NO_BUDGET)
+    # the parts have nothing of it: it shows
+    assert whole.rest == amounts(-8, -4, n=-2)
 
 
 def test_a_cap_is_drawn_only_where_it_is_of_all_whose_usage_is() -> None:
@@ -298,6 +311,7 @@ def test_a_cap_is_drawn_only_where_it_is_of_all_whose_usage_is() -> None:
         known(3),
         known(10),
     )
+    assert alone.rest == Amounts()
     beside = (part(amounts(7, 3)), part(amounts(1), department_id="e"))
     assert curve(None, day, parts=beside, budgets=one, department=None).cost_cap_nanos is None
 

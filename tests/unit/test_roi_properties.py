@@ -142,6 +142,11 @@ def figures_are_those_of_a_spreadsheet(facts: Facts, summary: Summary) -> None:
             None if a is None or b is None else cell(a - b, b)
             for a, b in zip(now, then, strict=True)
         ]
+    for point in summary.trend[:-1]:
+        month = next((one for one in facts.history if one.month == point.month), None)
+        for name, units in point.units.items():
+            outcome = month.outcomes.get(name) if month else None
+            assert [one.value for one in columns(units)] == sheet(month and month.own, outcome)
     tokens = mine.input_tokens + mine.output_tokens
     assert summary.cost_per_million_tokens.value == cell(mine.cost_nanos, Fraction(tokens, 10**6))
     shares = summary.shares
@@ -185,6 +190,8 @@ def budgets_and_days_are_those_of_a_spreadsheet(facts: Facts, summary: Summary) 
         assert [point.day for point in curve.points] == [
             OCTOBER + timedelta(days=n) for n in range(31)
         ]
+        used = [one.amounts for one in own(facts) if one.environment == curve.environment]
+        assert curve.rest == summed(used) - summed(day.amounts for day in mine)
         for point in curve.points:
             assert point.cost_nanos == sum(d.amounts.cost_nanos for d in mine if d.day == point.day)
             assert point.tokens_so_far == sum(

@@ -123,6 +123,29 @@ def test_who_pays_well_above_the_median() -> None:
     assert {one.own for one in of_all.standings} == {Unknown(Reason.NO_DEPARTMENT)}
 
 
+def test_finance_sees_every_department_s_place() -> None:
+    peers = [team("c", 90, 9, (180, 9)), team("a", 100, None), team("b", 40, 4), team("d", 1, 1)]
+    of_all = summarize(facts(department=None, peers=tuple(peers)))
+    tokens, orders, gmv = of_all.places
+    assert [(one.rank, one.department_id) for one in tokens.places] == [
+        (1, "d"),
+        (2, "b"),
+        (3, "c"),
+        (4, "a"),
+    ]
+    assert [(one.rank, one.department_id, one.own) for one in orders.places] == [
+        (1, "d", known(1)),
+        (2, "b", known(10)),
+        (2, "c", known(10)),
+        (None, "a", Unknown(Reason.NO_OUTCOMES)),
+    ]
+    assert [one.department_id for one in gmv.places] == ["a", "b", "c", "d"]
+    assert orders.places[0].outcome == known(1)
+    assert [one.department_id for one in of_all.incentives[1].every] == ["c"]
+    assert report("c", peers).places == ()
+    assert report("c", peers).incentives[1].every == ()
+
+
 def test_of_two_none_is_above_the_other() -> None:
     assert report("a", [team("a", 900, 10), team("b", 1, 10)]).above_peers == ()
 

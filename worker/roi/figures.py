@@ -26,6 +26,7 @@ class Reason(StrEnum):
     OUTCOME_ZERO = "outcome_zero"  # imported, and 0
     NO_BUDGET = "no_budget"  # no limit is set
     NO_MONTH_BEFORE = "no_month_before"  # the month before is not recorded
+    NOT_RECORDED = "not_recorded"  # that month of the trend is not recorded
     NOTHING_BEFORE = "nothing_before"  # recorded, but 0 is no base of a change
     NO_OUTCOMES_BEFORE = "no_outcomes_before"  # the metric was not imported for the month before
     NO_DEPARTMENT = "no_department"  # the report of all has no place among departments

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from worker.periods import next_month, previous_month
-from worker.roi.facts import NOTHING, UNNAMED
+from worker.roi.facts import NOTHING, UNNAMED, Month
 from worker.roi.figures import Figure, Reason, Unknown, change, known, ratio
 from worker.roi.gathering import grouped, total
 from worker.roi.summary import (
@@ -21,6 +21,7 @@ from worker.roi.summary import (
     Shares,
     TrendPoint,
 )
+from worker.roi.units import unit_figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,17 +74,29 @@ def make_changes(facts: Facts, own: Amounts) -> Changes:
     )
 
 
-def make_trend(facts: Facts, ledger: Ledger) -> tuple[TrendPoint, ...]:
-    """Six months without a gap, this one last."""
+def make_trend(facts: Facts, ledger: Ledger, metrics: Sequence[str]) -> tuple[TrendPoint, ...]:
+    """Six months without a gap, this one last, each with its own usage's cost per outcome."""
     recorded = {one.month: one for one in facts.history}
-    points = [TrendPoint(facts.month, ledger.own, ledger.adjustments)]
+    recorded[facts.month] = Month(facts.month, ledger.own, ledger.adjustments, facts.outcomes)
+    points: list[TrendPoint] = []
     month = facts.month
-    for _ in range(TREND_MONTHS - 1):
-        month = previous_month(month)
+    for _ in range(TREND_MONTHS):
         found = recorded.get(month)
         points.append(
-            TrendPoint(month, found.own if found else None, found.adjustments if found else None)
+            TrendPoint(
+                month=month,
+                own=found.own if found else None,
+                adjustments=found.adjustments if found else None,
+                units={
+                    metric: unit_figures(
+                        found.own if found else None,
+                        found.outcomes.get(metric) if found else None,
+                    )
+                    for metric in metrics
+                },
+            )
         )
+        month = previous_month(month)
     return tuple(reversed(points))
 
 
@@ -216,4 +229,6 @@ def _curve(facts: Facts, gathered: Gathered, use: BudgetUse, covers: tuple[bool,
         token_cap=token_cap,
         even_cost_nanos=even(cost_cap),
         even_tokens=even(token_cap),
+        rest=total(one for key, one in gathered.owners.items() if key[1] == use.environment)
+        - total(mine.values()),
     )

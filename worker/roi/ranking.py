@@ -21,10 +21,11 @@ from worker.roi.figures import (
     Reason,
     Unknown,
     divide,
+    known,
     positive,
     ratio,
 )
-from worker.roi.summary import AbovePeers, Improvement, Incentives, Standing
+from worker.roi.summary import AbovePeers, Improvement, Incentives, Place, Places, Standing
 from worker.roi.units import USUAL_METRICS, cost_per_million_tokens, cost_per_one
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class MeasureRanks:
     ``improved``: the greatest improvement first. ``above``: the greatest excess first.
     """
 
+    own: Mapping[str, Figure]
     costs: tuple[Fraction, ...]
     median: Figure
     improved: Mapping[str, Improvement]
@@ -60,6 +62,7 @@ class Comparison:
     """All departments' ranks by measure, TOKENS first; what every report of a month needs."""
 
     ranks: Mapping[str, MeasureRanks]
+    peers: tuple[Peer, ...]
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -69,7 +72,8 @@ class Comparison:
     def of(self, metrics: Iterable[str]) -> Comparison:
         """The same of these metrics alone, in their order."""
         return Comparison(
-            {name: self.ranks[name] for name in (TOKENS, *metrics) if name in self.ranks}
+            {name: self.ranks[name] for name in (TOKENS, *metrics) if name in self.ranks},
+            self.peers,
         )
 
 
@@ -103,7 +107,8 @@ def compare(peers: Iterable[Peer]) -> Comparison:
         {
             measure: _ranks(measure, departments)
             for measure in dict.fromkeys((TOKENS, *USUAL_METRICS, *metrics))
-        }
+        },
+        tuple(departments),
     )
 
 
@@ -112,6 +117,7 @@ def _ranks(measure: str, peers: list[Peer]) -> MeasureRanks:
     costs = tuple(sorted(one.value for one in own.values() if one.value is not None))
     middle = median(costs)
     return MeasureRanks(
+        own=own,
         costs=costs,
         median=middle,
         improved={one.department_id: one for one in _improvements(measure, peers, own)},
@@ -228,6 +234,7 @@ def make_incentives(facts: Facts, comparison: Comparison) -> tuple[Incentives, .
             lines=tuple(islice(ranks.improved.values(), INCENTIVE_LINES)),
             of=len(ranks.improved),
             own=None if mine is None else ranks.improved.get(mine),
+            every=tuple(ranks.improved.values()) if mine is None else (),
         )
         for measure, ranks in comparison.ranks.items()
     )
@@ -240,3 +247,31 @@ def make_above(facts: Facts, comparison: Comparison) -> tuple[AbovePeers, ...]:
         return tuple(one for above in every for one in islice(above.values(), ABOVE_LINES))
     mine = facts.department.department_id
     return tuple(above[mine] for above in every if mine in above)
+
+
+def make_places(facts: Facts, comparison: Comparison) -> tuple[Places, ...]:
+    """Every department's place in each measure, for the report of all alone."""
+    if facts.department is not None:
+        return ()
+    return tuple(
+        Places(measure, _places(measure, ranks, comparison.peers))
+        for measure, ranks in comparison.ranks.items()
+    )
+
+
+def _places(measure: str, ranks: MeasureRanks, peers: tuple[Peer, ...]) -> tuple[Place, ...]:
+    found: list[Place] = []
+    for peer in peers:
+        own, outcome = ranks.own[peer.department_id], peer.outcomes_now.get(measure)
+        found.append(
+            Place(
+                rank=None if own.value is None else bisect_left(ranks.costs, own.value) + 1,
+                department_id=peer.department_id,
+                name=peer.name,
+                amounts=peer.now,
+                outcome=Unknown(Reason.NO_OUTCOMES) if outcome is None else known(outcome),
+                own=own,
+            )
+        )
+    last = len(found) + 1
+    return tuple(sorted(found, key=lambda one: (one.rank or last, one.department_id)))

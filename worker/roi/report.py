@@ -14,7 +14,7 @@ from worker.roi.months import (
     make_shares,
     make_trend,
 )
-from worker.roi.ranking import compare, make_above, make_incentives, make_standings
+from worker.roi.ranking import compare, make_above, make_incentives, make_places, make_standings
 from worker.roi.splits import make_splits
 from worker.roi.suggestions import make_suggestions
 from worker.roi.summary import Summary
@@ -49,7 +49,7 @@ def summarize(facts: Facts, comparison: Comparison | None = None) -> Summary:
         department=facts.department,
         ledger=ledger,
         changes=make_changes(facts, own),
-        trend=make_trend(facts, ledger),
+        trend=make_trend(facts, ledger, metrics),
         budgets=budgets,
         cost_per_million_tokens=cost_per_million_tokens(own),
         outcomes=dict(facts.outcomes),
@@ -60,6 +60,7 @@ def summarize(facts: Facts, comparison: Comparison | None = None) -> Summary:
         standings=make_standings(facts, own, comparison),
         incentives=make_incentives(facts, comparison),
         above_peers=make_above(facts, comparison),
+        places=make_places(facts, comparison),
         suggestions=make_suggestions(facts, gathered),
         metrics_left_out=tuple(left_out),
     )

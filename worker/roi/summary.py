@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import date
     from decimal import Decimal
     from fractions import Fraction
@@ -102,11 +103,15 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """A month of the trend; amounts are None where the month is not recorded."""
+    """A month of the trend; amounts are None where the month is not recorded.
+
+    ``units``: each of the report's metrics in that month.
+    """
 
     month: date
     own: Amounts | None
     adjustments: Amounts | None
+    units: Mapping[str, UnitFigures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +206,8 @@ class Curve:
     """An environment's days, from the first on. Caps: the month's budget with top-ups, or None.
 
     ``even_*``: the cap over the month's days, what a day may take if all take the same.
+    ``rest``: the environment's own usage less that of the days: NOTHING, or the ledger's days
+    and totals were not of one moment.
     """
 
     environment: str
@@ -209,6 +216,7 @@ class Curve:
     token_cap: int | None
     even_cost_nanos: Figure
     even_tokens: Figure
+    rest: Amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +254,38 @@ class Improvement:
 class Incentives:
     """Who improved a measure's unit cost most, the first first; ``of``: how many have both months.
 
-    ``own``: the report's department, wherever it ranks; None where it has no rank.
+    ``own``: the report's department, wherever it ranks; None where it has no rank. ``every``:
+    all that have a rank, in the report of all.
     """
 
     measure: str
     lines: tuple[Improvement, ...]
     of: int
     own: Improvement | None
+    every: tuple[Improvement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A department's place in a measure; without a figure it has none. ``own``: nanos for one.
+
+    ``outcome``: of the measure's metric; Unknown in the measure of tokens, too.
+    """
+
+    rank: int | None
+    department_id: str
+    name: str
+    amounts: Amounts
+    outcome: Figure
+    own: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Every department in one measure: by rank, then those without a figure, by id."""
+
+    measure: str
+    places: tuple[Place, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +366,8 @@ class Summary:
 
     ``outcomes``: given as imported. ``standings``, ``incentives`` and ``above_peers``: one for
     each measure, cost per million tokens ("") first, then metrics by name. ``metrics_left_out``:
-    metrics beyond the greatest number that is shown.
+    metrics beyond the greatest number that is shown. ``places``: of every department and
+    measure, in the report of all.
     """
 
     month: date
@@ -354,5 +388,6 @@ class Summary:
     standings: tuple[Standing, ...]
     incentives: tuple[Incentives, ...]
     above_peers: tuple[AbovePeers, ...]
+    places: tuple[Places, ...]
     suggestions: tuple[Suggestion, ...]
     metrics_left_out: tuple[str, ...] = ()

@@ -56,11 +56,13 @@ def outcome_per_cost_unit(amounts: Amounts, outcome: Decimal | None) -> Figure:
     return ratio(Fraction(outcome) * NANOS_PER_UNIT, amounts.cost_nanos, Reason.NO_COST)
 
 
-def unit_figures(amounts: Amounts | None, outcome: Decimal | None) -> UnitFigures:
-    """All of a month's figures of one metric; ``amounts`` None: the month is not recorded."""
+def unit_figures(
+    amounts: Amounts | None, outcome: Decimal | None, otherwise: Reason = Reason.NOT_RECORDED
+) -> UnitFigures:
+    """All of a month's figures of one metric; ``otherwise``: why, where ``amounts`` is None."""
     value = Unknown(Reason.NO_OUTCOMES) if outcome is None else known(outcome)
     if amounts is None:
-        missing = Unknown(Reason.NO_MONTH_BEFORE)
+        missing = Unknown(otherwise)
         return UnitFigures(value, missing, missing, missing)
     return UnitFigures(
         value=value,
@@ -74,7 +76,7 @@ def metric_figures(
     metric: str, now: tuple[Amounts, Decimal | None], before: tuple[Amounts | None, Decimal | None]
 ) -> MetricFigures:
     """A metric's figures of both months, each with its change: (now - before) / before."""
-    these, those = unit_figures(*now), unit_figures(*before)
+    these, those = unit_figures(*now), unit_figures(*before, Reason.NO_MONTH_BEFORE)
     return MetricFigures(
         metric=metric,
         now=these,
