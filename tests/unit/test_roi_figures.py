@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -341,3 +342,8 @@ def test_facts_that_contradict_themselves_are_refused(wrong: dict, said: str) ->
     bad: Facts = replace(facts(part(amounts(1))), **wrong)
     with pytest.raises(ValueError, match=said):
         summarize(bad)
+
+
+def test_every_reason_is_documented() -> None:
+    documented = (Path(__file__).resolve().parents[2] / "docs" / "roi.md").read_text("utf-8")
+    assert [reason for reason in Reason if f"| `{reason}` |" not in documented] == []
