@@ -103,8 +103,8 @@ async def _import(args: argparse.Namespace, deps: Deps) -> int:
 
 
 async def _refuse_faults(reader: OutcomeReader, draft: Draft) -> None:
-    """Raises UsageError where a row is wrong, with the first faults told on stderr."""
-    from worker.outcomes.shape import MAX_SHOWN_FAULTS, shown
+    """Raises RefusedOutcomesError where a row is wrong: it names the first of them."""
+    from worker.outcomes.shape import MAX_SHOWN_FAULTS, RefusedOutcomesError, shown
 
     twice = await draft.twice(MAX_SHOWN_FAULTS)
     name, how = shown(reader.path.name), reader.grid.how
@@ -123,7 +123,7 @@ async def _refuse_faults(reader: OutcomeReader, draft: Draft) -> None:
         lines = [f"{name} ({how}): {broken:,} {rows} wrong, nothing was imported", *told]
         if broken > MAX_SHOWN_FAULTS or len(faults) > len(told):
             lines.append("… and more")
-        raise UsageError("\n".join(lines))
+        raise RefusedOutcomesError("\n".join(lines))
     if not reader.taken:
         raise UsageError(f"{name} ({how}): no rows in it, only a header")
 

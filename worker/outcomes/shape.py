@@ -7,6 +7,7 @@ from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from worker.errors import UsageError
 from worker.status_text import clipped
 from worker.untrusted import visible
 
@@ -18,6 +19,13 @@ MAX_ROWS: Final = 5_000_000
 MAX_SHOWN_FAULTS: Final = 20
 # What the report has figures of their own for; any other name is a metric, too.
 USUAL_METRICS: Final = ("orders", "gmv")
+
+
+class RefusedOutcomesError(UsageError):
+    """Rows of the file are wrong, and nothing was imported."""
+
+    # what it quotes are names to be looked for in the file
+    redacted = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,9 @@ def groups_table(groups: Sequence[Group]) -> str:
 
 def import_line(done: Import, file_name: str) -> str:
     """What an import did."""
+    rows = "1 row" if done.rows == 1 else f"{done.rows:,} rows"
     return (
-        f"{clipped(visible(file_name))}: {done.rows:,} rows: {done.added:,} added,"
+        f"{clipped(visible(file_name))}: {rows}: {done.added:,} added,"
         f" {done.changed:,} changed, {done.unchanged:,} unchanged, {done.removed:,} removed"
     )
 

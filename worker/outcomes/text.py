@@ -64,7 +64,8 @@ def look_at(path: Path) -> Look:
             raise UsageError(f"{name} is empty: its first line must name the columns")
         if start == _OLE:
             raise UsageError(
-                f"{name} is an old workbook (.xls), or has a password: save it as .xlsx without one"
+                f"{name} is an old workbook (.xls) or a protected one: save it as .xlsx, without"
+                " protection"
             )
         guess = WORKBOOK if start == _ZIP else _guess(start)
         sha256, wrong = _decoded(path, guess)

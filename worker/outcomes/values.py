@@ -23,11 +23,11 @@ _SPACED: Final = re.compile(
     rf"\d{{1,3}}(?:([{_SPACES}])\d{{3}})(?:\1\d{{3}})*(?:[.,]\d+)?", re.ASCII
 )
 _ONE_GROUP: Final = re.compile(r"[1-9]\d{0,2}[.,]\d{3}", re.ASCII)
-_COMMA_GROUPS: Final = r"(?:\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d\d)+,\d{3})"  # India's, too
-_POINT_GROUPS: Final = r"\d{1,3}(?:\.\d{3})+"
-_BY_POINT: Final = re.compile(rf"{_COMMA_GROUPS}(?:\.\d+)?|\d+\.\d*|\.\d+", re.ASCII)
-_BY_COMMA: Final = re.compile(rf"{_POINT_GROUPS}(?:,\d+)?|\d+,\d*|,\d+", re.ASCII)
-_TWO_MARKS: Final = re.compile(r"\d[\d.]*,\d+|\d[\d,]*\.\d+", re.ASCII)
+_COMMA_GROUPS: Final = r"(?:[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d\d)+,\d{3})"  # India's, too
+_POINT_GROUPS: Final = r"[1-9]\d{0,2}(?:\.\d{3})+"
+_BY_POINT: Final = re.compile(rf"{_COMMA_GROUPS}(?:\.\d+)?|\d*\.\d+", re.ASCII)
+_BY_COMMA: Final = re.compile(rf"{_POINT_GROUPS}(?:,\d+)?|\d*,\d+", re.ASCII)
+_SIMPLE: Final = re.compile(r"\d{1,18}(?:\.\d\d?)?", re.ASCII)  # most are like this
 _DIGITS: Final = re.compile(r"\d+", re.ASCII)
 _NEGATIVE: Final = re.compile(r"[-\u2212\u2013]\s*[\d.,]|\([\d.,]+\)|[\d.,]+-$", re.ASCII)
 _EXPONENT: Final = re.compile(r"[\d.,]+[eE][+-]?\d+", re.ASCII)
@@ -106,11 +106,13 @@ class Numbers:
 
     def parse(self, text: str) -> Decimal:
         """The number, exactly. Raises ValueError."""
+        if self._said != COMMA and _SIMPLE.fullmatch(text):
+            return Decimal(text)
         bare = bare_number(text)
         mark = mark_of(bare) if len(bare) <= MAX_NUMBER_LETTERS else None
         if mark is None:
             raise ValueError(_no_number(text, bare))
-        if self._said is None and mark == COMMA and self._commas and not _TWO_MARKS.fullmatch(bare):
+        if self._said is None and self._commas and mark == COMMA and POINT not in bare:
             raise ValueError(
                 f"{shown(text)} has a decimal comma, or lacks a digit: if that is meant, write"
                 f" {bare.replace(',', '.')}, or say --decimal ,"

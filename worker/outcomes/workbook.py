@@ -96,15 +96,14 @@ def _has_formulas(path: Path) -> bool:
             raise UsageError(
                 f"the workbook unpacks to more than {MAX_UNPACKED_BYTES:,} bytes: split it"
             )
-        if any(
-            part.file_size > MAX_STRINGS_BYTES and part.filename.endswith("sharedStrings.xml")
-            for part in parts
-        ):
+        texts = [part for part in parts if part.filename.lower().endswith("sharedstrings.xml")]
+        if any(part.file_size > MAX_STRINGS_BYTES for part in texts):
             raise UsageError(
                 f"the workbook has more than {MAX_STRINGS_BYTES:,} bytes of text: save it as CSV"
             )
-        sheets = [part for part in parts if part.filename.startswith("xl/worksheets/")]
-        return any(_holds_formula(archive, part.filename) for part in sheets)
+        # a sheet's part may have any name; a formula found elsewhere only costs time
+        others = [part for part in parts if part not in texts]
+        return any(_holds_formula(archive, part.filename) for part in others)
 
 
 def _holds_formula(archive: ZipFile, name: str) -> bool:
@@ -167,7 +166,7 @@ def _cell(value: object) -> Cell:
         return value.date() if value.time() == time() else f"{value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, date):
         return value
-    return "" if value is None else str(value)
+    return "" if value is None else str(value).upper() if isinstance(value, bool) else str(value)
 
 
 def _place(row: int, column: int | None) -> str:
