@@ -273,6 +273,30 @@ def test_budgets_with_top_ups_without_a_limit_and_of_nothing() -> None:
     assert (test.cost_allowed_nanos, test.cost_share, test.tokens_share) == (0, known(1), known(1))
 
 
+def test_shares_by_hand() -> None:
+    shares = summarize(
+        facts(part(Amounts(80, 600, 150, 400, 1_000, 8, 50, 20, 4, 10, 250)), part(Amounts()))
+    ).shares
+    assert shares.stale_count_share == known(Fraction(1, 10))
+    assert shares.stale_cost_share == known(Fraction(1, 20))
+    assert shares.released_share == known(Fraction(1, 5))  # of 100 requests
+    assert shares.downgraded_token_share == known(Fraction(1, 4))
+    assert shares.cached_share == known(Fraction(1, 4))
+    assert (shares.stale_count, shares.released_count, shares.downgraded_count) == (8, 20, 10)
+
+
+def test_token_budgets_have_top_ups_too() -> None:
+    (use,) = summarize(
+        facts(part(amounts(0, 75)), budgets=(Budget("d", "production", 100, None, 50, 9),))
+    ).budgets
+    assert (use.tokens_allowed, use.tokens_share, use.topup_tokens) == (
+        150,
+        known(Fraction(1, 2)),
+        50,
+    )
+    assert (use.cost_allowed_nanos, use.topup_cost_nanos) == (None, 0)
+
+
 def test_the_budget_of_all_is_of_those_who_have_one() -> None:
     use = summarize(
         facts(
