@@ -79,7 +79,7 @@ def roll(bench: Bench) -> list[Row]:
             target=RATIO_MAX,
             at_most=True,
             unit=" ms",
-            detail=f"{tenants:,} tenants, {departments:,} departments; parts, days and budgets, too",
+            detail=f"{tenants:,} tenants, {departments:,} departments; with parts, days, budgets",
         ),
         ratio_row(
             "roll",

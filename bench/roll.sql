@@ -18,8 +18,8 @@ BEGIN ATOMIC
     FROM generate_series(0, p_rows - 1) n CROSS JOIN LATERAL (SELECT n * 7919 % 1000 AS c) k;
 END;
 
--- p_requests ended requests of the month beside, spread over its days, by turns of all tenants, of 5 models and 20 apps,
--- and in the days' rows.
+-- p_requests ended requests of the month beside, spread over its days, of every 100th tenant by turns, each with a model
+-- and two apps, and in the days' rows.
 CREATE FUNCTION load_requests_for_roll(p_tenants int, p_departments int, p_requests bigint) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -29,11 +29,12 @@ BEGIN
         estimated_in_tokens, estimated_out_tokens, estimated_cost_nanos,
         charged_in_tokens, charged_out_tokens, charged_cost_nanos, usage_in_tokens, usage_out_tokens, usage_cost_nanos,
         ttl_seconds, admitted_at, expires_at, ended_at, requested_model, answered_model, model, app)
-    SELECT 'tenant-' || n * 7919 % p_tenants, 'r-' || n, 'settled', k.day, 'dep-' || n * 7919 % p_tenants % p_departments,
+    SELECT 'tenant-' || k.t, 'r-' || n, 'settled', k.day, 'dep-' || k.t % p_departments,
            'production', 500, 200, 1500000, 500, 200, 1500000, 500, 200, 1500000,
-           600, k.at, k.at + interval '600 seconds', k.at, 'm-' || n % 5, 'm-' || n % 5, 'm-' || n % 5, 'app-' || n % 20
+           600, k.at, k.at + interval '600 seconds', k.at, 'm-' || k.t % 5, 'm-' || k.t % 5, 'm-' || k.t % 5, 'app-' || n % 2
     FROM generate_series(0, p_requests - 1) n
-        CROSS JOIN LATERAL (SELECT '2026-09-01'::date + (n * 30 / p_requests)::int AS day,
+        CROSS JOIN LATERAL (SELECT n * 7919 / 2 % (p_tenants / 100 + 1) * 100 % p_tenants AS t,
+                                   '2026-09-01'::date + (n * 30 / p_requests)::int AS day,
                                    quota_day_start('2026-09-01') + interval '30 days' * (n::float8 / p_requests) AS at) k;
     UPDATE quota_usage u SET
         completions = u.completions + q.n, input_tokens = u.input_tokens + 500 * q.n, output_tokens = u.output_tokens + 200 * q.n,

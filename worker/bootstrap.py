@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from worker.postgres.diagnosis import PostgresEstimates
     from worker.postgres.embedded import EmbeddedServer
     from worker.postgres.jobs import PostgresJobRuns
+    from worker.postgres.months import PostgresMonthsList
     from worker.postgres.reports import PostgresReports
     from worker.postgres.sources import PostgresSourceFaults
     from worker.sources.base import BaseSource
@@ -240,6 +241,13 @@ class Deps:
         from worker.postgres.queries import load_queries
 
         return PostgresEstimates(await self.pool(), load_queries(self.assets, "diagnosis"))
+
+    async def months(self) -> PostgresMonthsList:
+        """The read of the billing months and their totals."""
+        from worker.postgres.months import PostgresMonthsList
+        from worker.postgres.queries import load_queries
+
+        return PostgresMonthsList(await self.pool(), load_queries(self.assets, "months"))
 
     async def reports(self) -> PostgresReports:
         """Reads for people."""

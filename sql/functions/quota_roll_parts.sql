@@ -81,8 +81,17 @@ BEGIN
          GROUP BY GROUPING SETS ((r.tenant_id), (r.day, h.department_id, h.environment))
     ), place AS MATERIALIZED (
         SELECT m.* FROM quota_legacy_moved(p_month, p_closing) m
-    ), own AS MATERIALIZED (
-        SELECT a.tenant_id, a.department_id, a.environment, a.model, a.app,
+    ), plain AS MATERIALIZED (
+        -- tenants without requests, and in one place all month: by far the most where nothing but legacy programs charge
+        SELECT u.tenant_id, coalesce(h.department_id, '') AS department_id,
+               coalesce(h.environment, 'production') AS environment, u.completions, u.input_tokens, u.output_tokens,
+               u.cost_nanos, u.peak
+          FROM tenants u
+          LEFT JOIN homes h ON h.tenant_id = u.tenant_id
+         WHERE u.tenant_id NOT IN (SELECT q.tenant_id FROM asked q WHERE q.tenant_id IS NOT NULL)
+           AND u.tenant_id NOT IN (SELECT m.tenant_id FROM place m)
+    ), mixed AS MATERIALIZED (
+        SELECT p_month AS belongs_to, a.tenant_id, a.department_id, a.environment, a.model, a.app,
                sum(a.completions) AS completions, sum(a.input_tokens) AS input_tokens,
                sum(a.cached_in_tokens) AS cached_in_tokens, sum(a.output_tokens) AS output_tokens,
                sum(a.cost_nanos) AS cost_nanos, sum(a.stale_count)::bigint AS stale_count,
@@ -101,19 +110,14 @@ BEGIN
                   FROM tenants u
                   LEFT JOIN homes h ON h.tenant_id = u.tenant_id
                   LEFT JOIN asked q ON q.tenant_id = u.tenant_id
-                 WHERE (q.tenant_id IS NULL OR (u.completions, u.input_tokens, u.output_tokens, u.cost_nanos)
-                                               <> (q.completions, q.input_tokens, q.output_tokens, q.cost_nanos))
+                 WHERE u.tenant_id NOT IN (SELECT p.tenant_id FROM plain p)
                 UNION ALL
                 SELECT m.tenant_id, m.department_id, m.environment, '', '', m.completions, m.input_tokens, 0,
                        m.output_tokens, m.cost_nanos, 0, 0, 0, 0, 0, 0
                   FROM place m) a
          GROUP BY a.tenant_id, a.department_id, a.environment, a.model, a.app
-        -- nothing is left at the present place of a tenant that was moved: no part
         HAVING (sum(a.completions), sum(a.input_tokens), sum(a.output_tokens), sum(a.cost_nanos), sum(a.released_count))
                <> (0, 0, 0, 0, 0)
-            OR a.tenant_id NOT IN (SELECT m.tenant_id FROM place m)
-    ), parts AS MATERIALIZED (
-        SELECT p_month AS belongs_to, o.* FROM own o
         UNION ALL
         SELECT quota_month(j.period), j.tenant_id, j.department_id, j.environment, j.model, j.app, sum(j.completions),
                sum(j.input_tokens), 0, sum(j.output_tokens), sum(j.cost_nanos), 0, 0, 0, 0, 0, 0
@@ -121,7 +125,25 @@ BEGIN
          WHERE j.booked_month = p_month
          GROUP BY j.tenant_id, j.department_id, j.environment, j.model, j.app, quota_month(j.period)
         HAVING (sum(j.completions), sum(j.input_tokens), sum(j.output_tokens), sum(j.cost_nanos)) <> (0, 0, 0, 0)
-    ), month_days AS MATERIALIZED (
+    ), parts AS MATERIALIZED (
+        SELECT * FROM mixed
+        UNION ALL
+        SELECT p_month, p.tenant_id, p.department_id, p.environment, '', '', p.completions, p.input_tokens, 0,
+               p.output_tokens, p.cost_nanos, 0, 0, 0, 0, 0, 0
+          FROM plain p
+    ), totals AS MATERIALIZED (
+        SELECT p.tenant_id, p.department_id, p.environment, p_month AS belongs_to, p.completions, p.input_tokens,
+               p.output_tokens, p.cost_nanos, 0::bigint AS stale_count, 0::numeric AS stale_cost_nanos,
+               p_month + (31 - (p.peak % 32)::int) AS peak_day
+          FROM plain p
+        UNION ALL
+        SELECT a.tenant_id, a.department_id, a.environment, a.belongs_to, sum(a.completions), sum(a.input_tokens),
+               sum(a.output_tokens), sum(a.cost_nanos), sum(a.stale_count)::bigint, sum(a.stale_cost_nanos),
+               CASE WHEN a.belongs_to = p_month THEN min(p_month + (31 - (k.peak % 32)::int)) END
+          FROM mixed a
+          LEFT JOIN tenants k ON k.tenant_id = a.tenant_id
+         GROUP BY a.tenant_id, a.department_id, a.environment, a.belongs_to
+    ), extra AS MATERIALIZED (
         SELECT a.day, a.department_id, a.environment,
                sum(a.completions) AS completions, sum(a.input_tokens) AS input_tokens,
                sum(a.cached_in_tokens) AS cached_in_tokens, sum(a.output_tokens) AS output_tokens,
@@ -134,33 +156,29 @@ BEGIN
                        r.stale_cost_nanos, r.released_count, r.unpriced_count, r.downgraded_count, r.downgraded_tokens
                   FROM requests r
                 UNION ALL
-                SELECT k.day, k.department_id, k.environment, k.completions, k.input_tokens, 0, k.output_tokens, k.cost_nanos,
-                       0, 0, 0, 0, 0, 0
-                  FROM (SELECT u.day, u.department_id, u.environment, u.completions, u.input_tokens, u.output_tokens,
-                               u.cost_nanos
-                          FROM days u
-                        UNION ALL
-                        SELECT q.day, q.department_id, q.environment, -q.completions, -q.input_tokens, -q.output_tokens,
-                               -q.cost_nanos
-                          FROM asked q WHERE q.day IS NOT NULL
-                        UNION ALL
-                        SELECT m.day, m.department_id, m.environment, m.completions, m.input_tokens, m.output_tokens,
-                               m.cost_nanos
-                          FROM place m) k) a
+                SELECT q.day, q.department_id, q.environment, -q.completions, -q.input_tokens, 0, -q.output_tokens,
+                       -q.cost_nanos, 0, 0, 0, 0, 0, 0
+                  FROM asked q WHERE q.day IS NOT NULL
+                UNION ALL
+                SELECT m.day, m.department_id, m.environment, m.completions, m.input_tokens, 0, m.output_tokens,
+                       m.cost_nanos, 0, 0, 0, 0, 0, 0
+                  FROM place m) a
          GROUP BY a.day, a.department_id, a.environment
-        HAVING (sum(a.completions), sum(a.input_tokens), sum(a.output_tokens), sum(a.cost_nanos), sum(a.released_count))
-               <> (0, 0, 0, 0, 0)
-    ), peaks AS (
-        SELECT u.tenant_id, p_month + (31 - (u.peak % 32)::int) AS peak_day FROM tenants u
-    ), totals AS MATERIALIZED (
-        SELECT t.tenant_id, t.department_id, t.environment, nullif(t.belongs_to, p_month) AS adjusts_month,
-               t.completions, t.input_tokens, t.output_tokens, t.cost_nanos, t.stale_count, t.stale_cost_nanos, k.peak_day
-          FROM (SELECT a.tenant_id, a.department_id, a.environment, a.belongs_to, sum(a.completions) AS completions,
-                       sum(a.input_tokens) AS input_tokens, sum(a.output_tokens) AS output_tokens,
-                       sum(a.cost_nanos) AS cost_nanos, sum(a.stale_count)::bigint AS stale_count,
-                       sum(a.stale_cost_nanos) AS stale_cost_nanos
-                  FROM parts a GROUP BY a.tenant_id, a.department_id, a.environment, a.belongs_to) t
-          LEFT JOIN peaks k ON k.tenant_id = t.tenant_id AND t.belongs_to = p_month
+    ), month_days AS MATERIALIZED (
+        SELECT k.*
+          FROM (SELECT day, department_id, environment,
+                       coalesce(d.completions, 0) + coalesce(x.completions, 0) AS completions,
+                       coalesce(d.input_tokens, 0) + coalesce(x.input_tokens, 0) AS input_tokens,
+                       coalesce(x.cached_in_tokens, 0) AS cached_in_tokens,
+                       coalesce(d.output_tokens, 0) + coalesce(x.output_tokens, 0) AS output_tokens,
+                       coalesce(d.cost_nanos, 0) + coalesce(x.cost_nanos, 0) AS cost_nanos,
+                       coalesce(x.stale_count, 0) AS stale_count, coalesce(x.stale_cost_nanos, 0) AS stale_cost_nanos,
+                       coalesce(x.released_count, 0) AS released_count,
+                       coalesce(x.unpriced_count, 0) AS unpriced_count,
+                       coalesce(x.downgraded_count, 0) AS downgraded_count,
+                       coalesce(x.downgraded_tokens, 0) AS downgraded_tokens
+                  FROM days d FULL JOIN extra x USING (day, department_id, environment)) k
+         WHERE (k.completions, k.input_tokens, k.output_tokens, k.cost_nanos, k.released_count) <> (0, 0, 0, 0, 0)
     ), requests_gone AS (
         DELETE FROM quota_day_parts q
          WHERE q.day >= p_month AND q.day < v_next
@@ -216,49 +234,61 @@ BEGIN
          WHERE q.month = p_month
            AND NOT EXISTS (SELECT FROM month_days d WHERE d.day = q.day AND d.department_id = q.department_id
                                                 AND d.environment = q.environment)
+    ), days_changed AS (
+        UPDATE quota_month_days q
+           SET completions = d.completions, input_tokens = d.input_tokens, cached_in_tokens = d.cached_in_tokens,
+               output_tokens = d.output_tokens, cost_nanos = d.cost_nanos, stale_count = d.stale_count,
+               stale_cost_nanos = d.stale_cost_nanos, released_count = d.released_count,
+               unpriced_count = d.unpriced_count, downgraded_count = d.downgraded_count,
+               downgraded_tokens = d.downgraded_tokens
+          FROM month_days d
+         WHERE q.month = p_month AND d.day = q.day AND d.department_id = q.department_id AND d.environment = q.environment
+           AND (q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens)
+               <> (d.completions, d.input_tokens, d.cached_in_tokens, d.output_tokens, d.cost_nanos, d.stale_count,
+                   d.stale_cost_nanos, d.released_count, d.unpriced_count, d.downgraded_count, d.downgraded_tokens)
     ), days_new AS (
-        INSERT INTO quota_month_days AS q (month, day, department_id, environment,
+        INSERT INTO quota_month_days (month, day, department_id, environment,
                completions, input_tokens, cached_in_tokens, output_tokens, cost_nanos, stale_count, stale_cost_nanos,
                released_count, unpriced_count, downgraded_count, downgraded_tokens)
         SELECT p_month, d.* FROM month_days d
-            ON CONFLICT ON CONSTRAINT quota_month_days_pkey DO UPDATE
-           SET completions = excluded.completions, input_tokens = excluded.input_tokens,
-               cached_in_tokens = excluded.cached_in_tokens, output_tokens = excluded.output_tokens,
-               cost_nanos = excluded.cost_nanos, stale_count = excluded.stale_count,
-               stale_cost_nanos = excluded.stale_cost_nanos, released_count = excluded.released_count,
-               unpriced_count = excluded.unpriced_count, downgraded_count = excluded.downgraded_count,
-               downgraded_tokens = excluded.downgraded_tokens
-         WHERE (q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
-                q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens)
-               <> (excluded.completions, excluded.input_tokens, excluded.cached_in_tokens, excluded.output_tokens,
-                   excluded.cost_nanos, excluded.stale_count, excluded.stale_cost_nanos, excluded.released_count,
-                   excluded.unpriced_count, excluded.downgraded_count, excluded.downgraded_tokens)
+         WHERE NOT EXISTS (SELECT FROM quota_month_days q
+                            WHERE q.month = p_month AND q.day = d.day AND q.department_id = d.department_id
+                              AND q.environment = d.environment)
     ), gone AS (
         DELETE FROM quota_monthly_totals q
          WHERE q.month = p_month
            AND NOT EXISTS (SELECT FROM totals c
                             WHERE c.tenant_id = q.tenant_id AND c.department_id = q.department_id
-                              AND c.environment = q.environment AND coalesce(c.adjusts_month, p_month) = q.belongs_to)
+                              AND c.environment = q.environment AND c.belongs_to = q.belongs_to)
         RETURNING 1
-    ), written AS (
-        INSERT INTO quota_monthly_totals AS q
-               (tenant_id, month, department_id, environment, adjusts_month, completions, input_tokens, output_tokens,
-                cost_nanos, stale_count, stale_cost_nanos, peak_day, closed, closed_at)
-        SELECT c.tenant_id, p_month, c.department_id, c.environment, c.adjusts_month, c.completions, c.input_tokens,
-               c.output_tokens, c.cost_nanos, c.stale_count, c.stale_cost_nanos, c.peak_day, p_closing,
-               CASE WHEN p_closing THEN p_now END
+    ), rewritten AS (
+        UPDATE quota_monthly_totals q
+           SET completions = c.completions, input_tokens = c.input_tokens, output_tokens = c.output_tokens,
+               cost_nanos = c.cost_nanos, stale_count = c.stale_count, stale_cost_nanos = c.stale_cost_nanos,
+               peak_day = c.peak_day, closed = p_closing, closed_at = CASE WHEN p_closing THEN p_now END
           FROM totals c
-        ON CONFLICT ON CONSTRAINT quota_monthly_totals_pkey DO UPDATE
-           SET completions = excluded.completions, input_tokens = excluded.input_tokens,
-               output_tokens = excluded.output_tokens, cost_nanos = excluded.cost_nanos,
-               stale_count = excluded.stale_count, stale_cost_nanos = excluded.stale_cost_nanos,
-               peak_day = excluded.peak_day, closed = excluded.closed, closed_at = excluded.closed_at
-         WHERE (q.completions, q.input_tokens, q.output_tokens, q.cost_nanos, q.stale_count, q.stale_cost_nanos,
+         WHERE q.month = p_month AND c.tenant_id = q.tenant_id AND c.department_id = q.department_id
+           AND c.environment = q.environment AND c.belongs_to = q.belongs_to
+           AND (q.completions, q.input_tokens, q.output_tokens, q.cost_nanos, q.stale_count, q.stale_cost_nanos,
                 q.peak_day, q.closed)
                IS DISTINCT FROM
-               (excluded.completions, excluded.input_tokens, excluded.output_tokens, excluded.cost_nanos,
-                excluded.stale_count, excluded.stale_cost_nanos, excluded.peak_day, excluded.closed)
+               (c.completions, c.input_tokens, c.output_tokens, c.cost_nanos, c.stale_count, c.stale_cost_nanos,
+                c.peak_day, p_closing)
+        RETURNING 1
+    ), written AS (
+        INSERT INTO quota_monthly_totals
+               (tenant_id, month, department_id, environment, adjusts_month, completions, input_tokens, output_tokens,
+                cost_nanos, stale_count, stale_cost_nanos, peak_day, closed, closed_at)
+        SELECT c.tenant_id, p_month, c.department_id, c.environment, nullif(c.belongs_to, p_month), c.completions,
+               c.input_tokens, c.output_tokens, c.cost_nanos, c.stale_count, c.stale_cost_nanos, c.peak_day, p_closing,
+               CASE WHEN p_closing THEN p_now END
+          FROM totals c
+         WHERE NOT EXISTS (SELECT FROM quota_monthly_totals q
+                            WHERE q.month = p_month AND q.tenant_id = c.tenant_id AND q.department_id = c.department_id
+                              AND q.environment = c.environment AND q.belongs_to = c.belongs_to)
         RETURNING 1
     )
-    SELECT (SELECT count(*) FROM written) + (SELECT count(*) FROM gone), pg_current_snapshot() INTO rows, snapshot;
+    SELECT (SELECT count(*) FROM written) + (SELECT count(*) FROM rewritten) + (SELECT count(*) FROM gone),
+           pg_current_snapshot() INTO rows, snapshot;
 END $$;

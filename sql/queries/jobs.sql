@@ -13,13 +13,7 @@ SELECT tick_renew($1::bigint, $2::integer) AS renewed;
 SELECT tick_record($1::bigint, $2::text::jsonb, $3::boolean, $4::timestamptz, $5::boolean) AS written;
 
 -- name: months_to_roll
-SELECT months.month
-  FROM (SELECT date_trunc('month', u.period)::date AS month FROM quota_usage u
-        UNION
-        SELECT a.booked_month FROM quota_adjustments a WHERE a.booked_month IS NOT NULL) AS months
- WHERE NOT EXISTS (SELECT 1 FROM quota_months q
-                    WHERE q.month = months.month AND q.closed_at IS NOT NULL)
- ORDER BY months.month;
+SELECT month FROM quota_months_to_roll($1::timestamptz) AS month ORDER BY month;
 
 -- name: book_adjustments
 SELECT quota_book_adjustments($1::timestamptz) AS booked;

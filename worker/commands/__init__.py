@@ -32,5 +32,6 @@ COMMANDS: Final[dict[str, str]] = {
     "outcomes": "what departments achieved (orders, gmv, ...): import a file, list, template",
     "source": "the usage sources: list them, ask one, or see what was set aside",
     "audit": "whether the ledger's counters agree with its requests; mends what doesn't",
+    "months": "the billing months: open or closed, and what is in them",
     "preview": "what a message looks like on a channel, from samples",
 }

@@ -100,9 +100,8 @@ class PostgresMonths:
 
     async def months_to_roll(self, now: datetime | None) -> Sequence[date]:
         """First days of the months that have usage and aren't closed, oldest first."""
-        del now  # which months are open doesn't depend on it; when they close does
         with translated():
-            rows = await self._pool.fetch(self._queries["months_to_roll"])
+            rows = await self._pool.fetch(self._queries["months_to_roll"], now)
         return [row["month"] for row in rows]
 
     async def book_adjustments(self, now: datetime | None) -> int:
