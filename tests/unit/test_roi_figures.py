@@ -145,9 +145,26 @@ def test_rounding_is_for_showing_and_to_the_even(
 
 def test_rounding_has_bounds() -> None:
     with pytest.raises(InvalidOperation):
-        rounded(Fraction(10**70), 0)
+        rounded(Fraction(10**201), 0)
     with pytest.raises(ValueError, match="places must be 0 to 12, not 13"):
         rounded(1, 13)
+
+
+def test_the_extremes_that_pass_can_be_shown() -> None:
+    least, most = decimals(orders="1e-40"), decimals(orders="9e40")
+    huge = amounts(10**30, 10**30)
+    for now, then, this, that in (
+        (huge, amounts(1, 1), least, most),
+        (amounts(1, 1), huge, most, least),
+    ):
+        summary = summarize(
+            facts(part(now), outcomes=this, history=(Month(SEPTEMBER, then, outcomes=that),))
+        )
+        orders = summary.metrics[0]
+        for figures in (orders.now, orders.before, orders.change):
+            for figure in (figures.cost_per_one, figures.per_million_tokens, figures.per_cost_unit):
+                assert figure.value is not None
+                assert rounded(figure.value, 12).is_finite()
 
 
 def test_the_ledger_s_lines_are_the_total_to_the_nano() -> None:

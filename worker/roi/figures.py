@@ -12,7 +12,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final, NewType
 
-SHOWN_DIGITS: Final = 60  # of a rounded figure: sums of bigints and numerics have fewer
+SHOWN_DIGITS: Final = 200  # no figure of amounts and outcomes within their bounds has as many
 PLACES_MAX: Final = 12
 TOKENS_PER_MILLION: Final = 1_000_000
 
@@ -96,7 +96,7 @@ def change(now: Figure, before: Figure) -> Figure:
 def rounded(value: Fraction | int, places: int) -> Decimal:
     """To show: at most ``places`` (0 to 12) decimals, a half to the even neighbour.
 
-    Raises decimal.InvalidOperation for a number of more than 60 digits.
+    Raises decimal.InvalidOperation for a number of more than 200 digits.
     """
     if not 0 <= places <= PLACES_MAX:
         raise ValueError(f"places must be 0 to {PLACES_MAX}, not {places}")
