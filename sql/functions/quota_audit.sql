@@ -16,6 +16,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
+SET jit = off
 AS $$
 DECLARE
     v_now    timestamptz := quota_now(p_now);

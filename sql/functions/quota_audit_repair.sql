@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION quota_audit_repair(
 ) RETURNS SETOF quota_repairs
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
+SET jit = off
 SET lock_timeout = '2s'
 AS $$
 DECLARE

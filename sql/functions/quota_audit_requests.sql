@@ -152,6 +152,7 @@ LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 -- One pass over the inbox, also where statistics know nothing of it yet: a tenant's rows for each row would be squares.
 SET enable_nestloop = off
+SET jit = off
 AS $$
 BEGIN
     RETURN QUERY

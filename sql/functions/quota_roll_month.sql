@@ -32,6 +32,8 @@ SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 -- Sets of which nothing is known while they are made must not be joined row by row.
 SET enable_nestloop = off
+-- PostgreSQL before 18 takes what is off for dear, and would compile each statement for seconds
+SET jit = off
 -- Groups by tenant stay in memory: at most a few of these, hourly.
 SET work_mem = '128MB'
 AS $$

@@ -10,8 +10,11 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 -- Both reads follow an index and stop early, also where statistics know nothing of a flood of overdue ones yet.
 SET enable_sort = off
+SET jit = off
 SET enable_hashjoin = off
+SET jit = off
 SET enable_mergejoin = off
+SET jit = off
 AS $$
 DECLARE
     v_now timestamptz := quota_now(p_now);
