@@ -1,5 +1,14 @@
 -- name: outcome_departments
-SELECT d.department_id, d.name FROM departments d ORDER BY d.department_id LIMIT $1::bigint;
+-- Those with a name, a budget or tenants, and those that had tenants in some month: each may have usage to be compared.
+SELECT k.department_id, d.name
+  FROM (SELECT department_id FROM departments
+        UNION SELECT department_id FROM department_budgets
+        UNION SELECT department_id FROM tenant_limits
+        UNION SELECT department_id FROM quota_monthly_totals) k
+  LEFT JOIN departments d ON d.department_id = k.department_id
+ WHERE k.department_id <> ''
+ ORDER BY k.department_id
+ LIMIT $1::bigint;
 
 -- name: outcome_frame
 -- The running month and the last one that is over, of the billing zone.

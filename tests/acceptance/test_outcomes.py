@@ -139,6 +139,14 @@ async def test_lists_and_the_template(
     assert "first.csv" in (await outcomes(dsn, "list", "--imports")).out
     done = await outcomes(dsn, "list", "--department", "客服")
     assert (done.code, "that is the name of 'cs'" in done.err) == (2, True)
+    await conn.execute("INSERT INTO tenant_limits (tenant_id, department_id) VALUES ('t', 'new')")
+    hidden = tmp_path / os.fsdecode(b"n\xff.csv")
+    hidden.write_text(HEAD + "2026-12,new,orders,30\n")
+    done = await outcomes(
+        dsn, "import", str(hidden), "--dry-run"
+    )  # a department with tenants alone
+    assert (done.code, "n\\udcff.csv: 1 row" in done.out) == (0, True)
+    await conn.execute("DELETE FROM tenant_limits")
     done = await outcomes(dsn, "list", "--month", "2026-11")
     assert (done.code, done.out, done.err[:25]) == (0, "", "no outcomes of 2026-11: q")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import sys
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -340,3 +341,13 @@ def test_the_template_holds_no_formula_and_can_be_imported_when_filled_in(tmp_pa
     rows, faults = read(path)
     assert (rows[0], faults) == ((OCTOBER, "=ops", "orders", Decimal(3)), [])
     assert ",gmv," in template(OCTOBER, ["cs"], [], {})  # where no metric was seen yet
+
+
+def test_a_workbook_without_openpyxl_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = book(tmp_path)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(UsageError, match=r"needs openpyxl: install the wheel .*\[report\]"):
+        read(path)
+    assert read(written(tmp_path, HEAD + ROWS))[1] == []

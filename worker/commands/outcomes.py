@@ -76,6 +76,7 @@ async def _import(args: argparse.Namespace, deps: Deps) -> int:
     from worker.outcomes.reading import open_outcomes
     from worker.outcomes.shape import shown
     from worker.outcomes.showing import groups_table, import_line
+    from worker.untrusted import visible
 
     outcomes = await _outcomes(deps)
     frame, known = await outcomes.frame(), await outcomes.metrics()
@@ -88,7 +89,7 @@ async def _import(args: argparse.Namespace, deps: Deps) -> int:
             await _refuse_faults(reader, draft)
             groups = await draft.groups(SHOWN_GROUPS)
             done = await draft.apply(
-                args.file.name, reader.look.sha256, keep_others=args.keep_others
+                visible(args.file.name), reader.look.sha256, keep_others=args.keep_others
             )
             removed = await draft.removed(done.import_id, SHOWN_REMOVED)
             await draft.finish()
