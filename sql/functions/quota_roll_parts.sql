@@ -186,11 +186,12 @@ BEGIN
            -- a closed month keeps none
            AND NOT EXISTS (
                SELECT FROM fresh f
-                WHERE NOT p_closing AND (f.day, f.tenant_id, f.department_id, f.environment, f.model, f.app,
-                       f.completions, f.input_tokens, f.cached_in_tokens, f.output_tokens, f.cost_nanos, f.stale_count,
+                WHERE NOT p_closing AND (f.day, f.tenant_id, f.department_id, f.environment, f.model, f.app)
+                    = (q.day, q.tenant_id, q.department_id, q.environment, q.model, q.app)
+                  AND (f.completions, f.input_tokens, f.cached_in_tokens, f.output_tokens, f.cost_nanos, f.stale_count,
                        f.stale_cost_nanos, f.released_count, f.unpriced_count, f.downgraded_count, f.downgraded_tokens)
-                    = (q.day, q.tenant_id, q.department_id, q.environment, q.model, q.app,
-                       q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                      IS NOT DISTINCT FROM
+                      (q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
                        q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens))
     ), requests_new AS (
         INSERT INTO quota_day_parts
@@ -198,22 +199,24 @@ BEGIN
          WHERE NOT p_closing AND NOT EXISTS (
                SELECT FROM quota_day_parts q
                 WHERE q.day >= p_month AND q.day < v_next
-                  AND (f.day, f.tenant_id, f.department_id, f.environment, f.model, f.app,
-                       f.completions, f.input_tokens, f.cached_in_tokens, f.output_tokens, f.cost_nanos, f.stale_count,
+                  AND (f.day, f.tenant_id, f.department_id, f.environment, f.model, f.app)
+                    = (q.day, q.tenant_id, q.department_id, q.environment, q.model, q.app)
+                  AND (f.completions, f.input_tokens, f.cached_in_tokens, f.output_tokens, f.cost_nanos, f.stale_count,
                        f.stale_cost_nanos, f.released_count, f.unpriced_count, f.downgraded_count, f.downgraded_tokens)
-                    = (q.day, q.tenant_id, q.department_id, q.environment, q.model, q.app,
-                       q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                      IS NOT DISTINCT FROM
+                      (q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
                        q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens))
     ), parts_gone AS (
         DELETE FROM quota_month_parts q
          WHERE q.month = p_month
            AND NOT EXISTS (
                SELECT FROM parts n
-                WHERE (n.belongs_to, n.tenant_id, n.department_id, n.environment, n.model, n.app,
-                       n.completions, n.input_tokens, n.cached_in_tokens, n.output_tokens, n.cost_nanos, n.stale_count,
+                WHERE (n.belongs_to, n.tenant_id, n.department_id, n.environment, n.model, n.app)
+                    = (q.belongs_to, q.tenant_id, q.department_id, q.environment, q.model, q.app)
+                  AND (n.completions, n.input_tokens, n.cached_in_tokens, n.output_tokens, n.cost_nanos, n.stale_count,
                        n.stale_cost_nanos, n.released_count, n.unpriced_count, n.downgraded_count, n.downgraded_tokens)
-                    = (q.belongs_to, q.tenant_id, q.department_id, q.environment, q.model, q.app,
-                       q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                      IS NOT DISTINCT FROM
+                      (q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
                        q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens))
     ), parts_new AS (
         INSERT INTO quota_month_parts (month, belongs_to, tenant_id, department_id, environment, model, app,
@@ -223,11 +226,12 @@ BEGIN
          WHERE NOT EXISTS (
                SELECT FROM quota_month_parts q
                 WHERE q.month = p_month
-                  AND (n.belongs_to, n.tenant_id, n.department_id, n.environment, n.model, n.app,
-                       n.completions, n.input_tokens, n.cached_in_tokens, n.output_tokens, n.cost_nanos, n.stale_count,
+                  AND (n.belongs_to, n.tenant_id, n.department_id, n.environment, n.model, n.app)
+                    = (q.belongs_to, q.tenant_id, q.department_id, q.environment, q.model, q.app)
+                  AND (n.completions, n.input_tokens, n.cached_in_tokens, n.output_tokens, n.cost_nanos, n.stale_count,
                        n.stale_cost_nanos, n.released_count, n.unpriced_count, n.downgraded_count, n.downgraded_tokens)
-                    = (q.belongs_to, q.tenant_id, q.department_id, q.environment, q.model, q.app,
-                       q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
+                      IS NOT DISTINCT FROM
+                      (q.completions, q.input_tokens, q.cached_in_tokens, q.output_tokens, q.cost_nanos, q.stale_count,
                        q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens))
     ), days_gone AS (
         DELETE FROM quota_month_days q
