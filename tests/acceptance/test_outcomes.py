@@ -161,6 +161,7 @@ async def test_lists_and_the_template(
     ]
     assert len(lines) == 1 + 3 * 2  # departments, metrics
     assert (await outcomes(dsn, "template", str(blank))).code == 2  # nothing is written over
+    assert "is a CSV" in (await outcomes(dsn, "template", "x.xlsx")).err
     blank.write_text("\n".join(line + "5" if line.endswith(",") else line for line in lines))
     done = await outcomes(dsn, "import", str(blank))
     assert (done.code, "6 rows: 4 added, 0 changed, 2 unchanged" in done.out) == (0, True)

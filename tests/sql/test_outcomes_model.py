@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from worker.assets import Assets
+from worker.errors import UsageError
 from worker.outcomes.shape import Outcome
 from worker.postgres.outcomes import PostgresOutcomes
 from worker.postgres.queries import load_queries
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import asyncpg
 
 Key = tuple[date, str, str]  # month, metric, department
@@ -80,6 +83,20 @@ async def test_random_imports_leave_what_the_model_has(conn: asyncpg.Connection[
     assert all(row["superseded_by"] > row["import_id"] for row in kept)
     assert await outcomes.metrics() == sorted({metric for _, metric, _ in model})
     assert await conn.fetchval("SELECT count(*) FROM quota_outcome_drafts") == 0
+
+
+async def test_a_file_that_breaks_off_leaves_nothing(conn: asyncpg.Connection[Any]) -> None:
+    def rows() -> Iterator[Outcome]:
+        for line in range(2, 5000):
+            yield Outcome(line, date(2026, 10, 1), "a", f"m{line}", Decimal(1))
+        raise UsageError("it changed while it was read")
+
+    outcomes = PostgresOutcomes(conn, load_queries(Assets(), "outcomes"))
+    with pytest.raises(UsageError, match="it changed while"):
+        async with outcomes.drafting(dry_run=False) as draft:
+            await draft.add(rows())
+    assert await conn.fetchval("SELECT count(*) FROM quota_outcome_drafts") == 0
+    assert await outcomes.rows(None, None, history=True, limit=10) == []
 
 
 async def test_what_a_database_must_not_hold_is_refused_by_it(

@@ -111,7 +111,7 @@ def test_departments_are_taken_exactly_and_others_get_advice() -> None:
      ("-5", "is negative", "is negative"), ("(5)", "is negative", "is negative"), ("\u22125", "is negative", "is negative"),
      ("1.2E+05", "is shortened", "is shortened"), ("¥5", "has a currency", "has a currency"),
      ("5 USD", "has a currency", "has a currency"), ("", "is empty: write a number, 0 too", "is empty"), ("n/a", "is no number", "is no number"),
-     ("1,23,4", "is no number", "is no number"), ("5%", "is no number", "is no number"), ("NaN", "is no number", "is no number"),
+     ("1,23,4", "is no number", "is no number"), ("5%", "is no number", "is no number"), ("5²", "is no number", "is no number"), ("NaN", "is no number", "is no number"),
      ("9" * 19, "more than 18 digits", "more than 18 digits"), ("0." + "1" * 13, "more than 12 decimals", "more than 12 decimals"),
      ("1" * 100, "is no number", "is no number")],
 )  # fmt: skip

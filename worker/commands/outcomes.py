@@ -199,6 +199,8 @@ async def _check_department(outcomes: PostgresOutcomes, department: str) -> None
 async def _template(args: argparse.Namespace, deps: Deps) -> int:
     from worker.outcomes.showing import template
 
+    if args.file is not None and args.file.suffix.lower().startswith(".xls"):
+        raise UsageError("the template is a CSV, which spreadsheets open: name it .csv")
     outcomes = await _outcomes(deps)
     month = (await outcomes.frame()).last_month if args.month is None else _month(args.month)
     departments = await outcomes.departments()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from datetime import date
 from typing import Final
-from unicodedata import normalize
 
-from worker.outcomes.shape import shown
+from worker.outcomes.shape import plain, shown
 
 MAX_LETTERS: Final = 40
 YEARS: Final = range(2000, 2200)
@@ -52,7 +51,7 @@ _ADVICE: Final = tuple(
 
 def parse_month(text: str) -> date:
     """The month's first day. Raises ValueError."""
-    bare = normalize("NFKC", text).strip()
+    bare = plain(text)
     if not bare:
         raise ValueError("the month is empty: write it like 2026-10")
     if len(bare) <= MAX_LETTERS:

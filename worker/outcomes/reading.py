@@ -8,7 +8,6 @@ from datetime import date
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
-from unicodedata import normalize
 
 from worker.errors import UsageError
 from worker.outcomes.lines import open_lines
@@ -20,6 +19,7 @@ from worker.outcomes.shape import (
     MAX_SHOWN_FAULTS,
     CellFault,
     Outcome,
+    plain,
     shown,
 )
 from worker.outcomes.text import WORKBOOK, look_at, state_of
@@ -203,7 +203,7 @@ def _note(path: Path, encoding: str, numbers: Numbers, place: int) -> None:
 
 def find_columns(header: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Where each of COLUMNS stands, and remarks. Raises UsageError."""
-    names = [_plain(one) for one in header]
+    names = [_column(one) for one in header]
     if missing := [name for name in COLUMNS if name not in names]:
         has = (
             ", ".join(shown(one) for one in header[:MAX_SHOWN_COLUMNS] if one.strip()) or "nothing"
@@ -219,11 +219,11 @@ def find_columns(header: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, .
         )
     if twice := [name for name in COLUMNS if names.count(name) > 1]:
         raise UsageError(f"the column {twice[0]} stands twice: take one away")
-    others = [shown(one) for one in header if one.strip() and _plain(one) not in COLUMNS]
+    others = [shown(one) for one in header if one.strip() and _column(one) not in COLUMNS]
     more = f" and {len(others) - MAX_SHOWN_COLUMNS} more" if len(others) > MAX_SHOWN_COLUMNS else ""
     remark = f"not read: the columns {', '.join(others[:MAX_SHOWN_COLUMNS])}{more}"
     return tuple(map(names.index, COLUMNS)), ((remark,) if others else ())
 
 
-def _plain(name: str) -> str:
-    return normalize("NFKC", name).strip().casefold().replace(" ", "_").replace("-", "_")
+def _column(name: str) -> str:
+    return plain(name).casefold().replace(" ", "_").replace("-", "_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -14,6 +15,10 @@ from worker.untrusted import visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+# What keyboards for Chinese write, and the spaces that part groups of digits.
+_WIDE: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | dict.fromkeys(
+    (0x3000, 0xA0, 0x2009, 0x202F), " "
+)
 COLUMNS: Final = ("month", "department_id", "metric", "value")
 MAX_ROWS: Final = 5_000_000
 MAX_SHOWN_FAULTS: Final = 20
@@ -74,6 +79,11 @@ class Import:
     changed: int
     unchanged: int
     removed: int
+
+
+def plain(text: str) -> str:
+    """Without spaces around it; full-width letters, digits and marks as ordinary ones."""
+    return unicodedata.normalize("NFC", text.translate(_WIDE)).strip()
 
 
 def shown(text: str) -> str:

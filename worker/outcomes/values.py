@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from typing import Final
-from unicodedata import category, normalize
+from unicodedata import category
 
-from worker.outcomes.shape import shown
+from worker.outcomes.shape import plain, shown
 
 MAX_METRIC_LETTERS: Final = 60
 MAX_NUMBER_LETTERS: Final = 60
@@ -18,7 +18,7 @@ MAX_WHOLE_DIGITS: Final = 18
 MAX_DECIMALS: Final = 12
 _METRIC: Final = re.compile(r"[^\W_][\w-]*")
 
-_SPACES: Final = " '\u2019"  # after NFKC, which makes spaces of the others
+_SPACES: Final = " '\u2019"  # others are made spaces before
 _SPACED: Final = re.compile(
     rf"\d{{1,3}}(?:([{_SPACES}])\d{{3}})(?:\1\d{{3}})*(?:[.,]\d+)?", re.ASCII
 )
@@ -40,7 +40,7 @@ DOUBT: Final = "?"
 
 def parse_metric(text: str) -> str:
     """A metric's name in small letters. Raises ValueError."""
-    name = normalize("NFKC", text).strip().lower()
+    name = plain(text).lower()
     if not name:
         raise ValueError("the metric is empty: write its name, such as orders")
     if len(name) > MAX_METRIC_LETTERS:
@@ -81,7 +81,7 @@ def mark_of(text: str) -> str | None:
 
 def bare_number(text: str) -> str:
     """Without spaces around it, full-width digits as ordinary ones, and no plus sign."""
-    return normalize("NFKC", text[: MAX_NUMBER_LETTERS + 1]).strip().removeprefix("+")
+    return plain(text[: MAX_NUMBER_LETTERS + 1]).removeprefix("+")
 
 
 class Numbers:
