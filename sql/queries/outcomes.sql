@@ -93,14 +93,14 @@ UPDATE quota_outcome_imports i
  WHERE i.import_id = $1::bigint;
 
 -- name: draft_groups
--- What the file brought, by month and metric.
+-- What the file brought, by month and metric, the latest months first.
 SELECT g.month, g.metric, g.departments, g.total, m.closed_at IS NOT NULL AS closed,
        count(*) OVER () AS groups
   FROM (SELECT d.month, d.metric, count(*) AS departments, sum(d.value) AS total
           FROM quota_outcome_drafts d
          GROUP BY d.month, d.metric) g
   LEFT JOIN quota_months m ON m.month = g.month
- ORDER BY g.month, g.metric
+ ORDER BY g.month DESC, g.metric
  LIMIT $1::bigint;
 
 -- name: removed_outcomes

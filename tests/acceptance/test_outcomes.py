@@ -61,9 +61,9 @@ async def test_imports_replace_as_a_whole_and_keep_their_history(
     assert (done.code, done.err, done.out) == (0, "", dry)
     assert done.out.splitlines() == [
         "month    metric  departments  total",
-        "2026-09  orders            1      5",
         "2026-10  gmv               1   0.10",
         "2026-10  orders            2  1,230",
+        "2026-09  orders            1      5",
         "october.csv: 4 rows: 4 added, 0 changed, 0 unchanged, 0 removed",
     ]
     october = {
@@ -163,8 +163,12 @@ async def test_lists_and_the_template(
     assert (await outcomes(dsn, "template", str(blank))).code == 2  # nothing is written over
     assert "is a CSV" in (await outcomes(dsn, "template", "x.xlsx")).err
     blank.write_text("\n".join(line + "5" if line.endswith(",") else line for line in lines))
-    done = await outcomes(dsn, "import", str(blank))
-    assert (done.code, "6 rows: 4 added, 0 changed, 2 unchanged" in done.out) == (0, True)
+    done = await outcomes(dsn, "import", str(blank), "--json")
+    report = json.loads(done.out)
+    assert (done.code, report["rows"], report["added"], report["unchanged"]) == (0, 6, 4, 2)
+    assert report["groups"][0] == {
+        "month": "2026-10", "metric": "gmv", "departments": 3, "total": "10.10", "closed": False,
+    }  # fmt: skip
 
 
 async def test_a_file_with_faults_is_refused_whole(
@@ -188,9 +192,10 @@ async def test_a_file_with_faults_is_refused_whole(
     assert await in_force(conn) == {}
     path.write_text(HEAD)
     assert "no rows in it, only a header" in (await outcomes(dsn, "import", str(path))).err
-    path.write_text(HEAD + "2026-10,cs,order,1\n2199-01,cs,orders,1\n")
+    many = "".join(f"2026-10,cs,m{n},1\n" for n in range(30))
+    path.write_text(HEAD + many + "2026-10,cs,order,1\n2199-01,cs,orders,1\n")
     done = await outcomes(dsn, "import", str(path))
-    assert done.code == 0
+    assert (done.code, "and 8 more months and metrics" in done.out) == (0, True)
     assert "2199-01 has not begun yet: is that meant?\n" in done.err
     assert "the metric order is new, and much like orders: is that meant?\n" in done.err
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_TOP: Final = 50
 MAX_TOP: Final = 2_147_483_647
 SHOWN_GROUPS: Final = 24
+MAX_GROUPS: Final = 1_000
 SHOWN_REMOVED: Final = 10
 
 
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep values of departments that the file doesn't name",
     )
     add("--sheet", metavar="NAME", help="of a workbook (default: its first)")
+    add("--json", action="store_true", help="for programs")
     add("--decimal", choices=(".", ","), help="the decimal mark, where it is in doubt")
     listed = actions.add_parser("list", help="the values in force, or the imports")
     add = listed.add_argument
@@ -75,7 +77,7 @@ async def _outcomes(deps: Deps) -> PostgresOutcomes:
 async def _import(args: argparse.Namespace, deps: Deps) -> int:
     from worker.outcomes.reading import open_outcomes
     from worker.outcomes.shape import shown
-    from worker.outcomes.showing import groups_table, import_line
+    from worker.outcomes.showing import groups_table, import_line, import_report
     from worker.untrusted import visible
 
     outcomes = await _outcomes(deps)
@@ -87,16 +89,20 @@ async def _import(args: argparse.Namespace, deps: Deps) -> int:
         async with outcomes.drafting(dry_run=args.dry_run) as draft:
             await draft.add(reader.rows())
             await _refuse_faults(reader, draft)
-            groups = await draft.groups(SHOWN_GROUPS)
+            groups = await draft.groups(MAX_GROUPS)
             done = await draft.apply(
                 visible(args.file.name), reader.look.sha256, keep_others=args.keep_others
             )
             removed = await draft.removed(done.import_id, SHOWN_REMOVED)
             await draft.finish()
     _remark(groups, known, frame)
-    more = groups[0].groups - len(groups)
-    say(groups_table(groups) + (f"\nand {more:,} more months and metrics" if more else ""))
-    say(import_line(done, args.file.name))
+    if args.json:
+        say_json(import_report(done, groups, dry_run=args.dry_run))
+    else:
+        more = groups[0].groups - SHOWN_GROUPS
+        left = f"\nand {more:,} more months and metrics" if more > 0 else ""
+        say(groups_table(groups[:SHOWN_GROUPS]) + left)
+        say(import_line(done, args.file.name))
     _tell_removed(done, removed)
     if args.dry_run:
         tell("nothing was written: --dry-run")

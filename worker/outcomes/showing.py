@@ -50,6 +50,29 @@ def import_line(done: Import, file_name: str) -> str:
     )
 
 
+def import_report(done: Import, groups: Sequence[Group], *, dry_run: bool) -> dict[str, Any]:
+    """For JSON: what an import did, and the totals by month and metric."""
+    return {
+        "dry_run": dry_run,
+        "import_id": None if dry_run else done.import_id,
+        "rows": done.rows,
+        "added": done.added,
+        "changed": done.changed,
+        "unchanged": done.unchanged,
+        "removed": done.removed,
+        "groups": [
+            {
+                "month": f"{one.month:%Y-%m}",
+                "metric": one.metric,
+                "departments": one.departments,
+                "total": format(one.total, "f"),
+                "closed": one.closed,
+            }
+            for one in groups
+        ],
+    }
+
+
 def outcomes_table(rows: Sequence[OutcomeRow], *, history: bool) -> str:
     """A line per value."""
     header = ("month", "department", "name", "metric", "value", "import", "until")
