@@ -6,6 +6,8 @@
 -- requests  by day and labels: of changed days from the reservations, of others as kept from the last roll
 -- names     departments and environments that tenants have now, by number: rows are grouped faster by it
 -- tenants   the tenants' months, days their days by present department: what counts (used; at the closing, booked)
+-- again     days whose curve is drawn anew: those that changed, or all where a tenant may be elsewhere than at the last
+--           roll (one whose limits were deleted can't be told from one that never had any)
 -- asked     the requests summed in these two ways: what counts minus asked is what no request explains
 -- place     legacy charges of an earlier department (quota_legacy_moved), from the present one to that
 -- Everything is written as a difference: rows that stay the same aren't touched.
@@ -58,6 +60,13 @@ BEGIN
           FROM quota_usage u
          WHERE u.period >= p_month AND u.period < v_next
          GROUP BY u.tenant_id
+    ), again AS MATERIALIZED (
+        SELECT p_month + n AS day FROM generate_series(0, v_next - p_month - 1) n
+         WHERE p_age IS NULL OR EXISTS (SELECT FROM tenant_limits l WHERE age(l.xmin) <= p_age)
+               OR EXISTS (SELECT FROM quota_legacy_places p WHERE age(p.xmin) <= p_age)
+               OR EXISTS (SELECT FROM tenants t WHERE t.tenant_id NOT IN (SELECT h.tenant_id FROM homes h))
+        UNION
+        SELECT c.day FROM changed c
     ), days AS MATERIALIZED (
         SELECT p_month + (q.home_day % 32)::int AS day, k.department_id, k.environment, q.completions, q.input_tokens,
                q.output_tokens, q.cost_nanos
@@ -69,7 +78,7 @@ BEGIN
                            + sum(CASE WHEN p_closing THEN u.booked_cost_nanos ELSE u.cost_subcent_nanos END) AS cost_nanos
                   FROM quota_usage u
                   LEFT JOIN homes h ON h.tenant_id = u.tenant_id
-                 WHERE u.period >= p_month AND u.period < v_next
+                 WHERE u.period >= p_month AND u.period < v_next AND u.period IN (SELECT a.day FROM again a)
                  GROUP BY 1) q
           JOIN names k ON k.home = q.home_day - q.home_day % 32
     ), asked AS MATERIALIZED (
@@ -163,6 +172,7 @@ BEGIN
                 SELECT m.day, m.department_id, m.environment, m.completions, m.input_tokens, 0, m.output_tokens,
                        m.cost_nanos, 0, 0, 0, 0, 0, 0
                   FROM place m) a
+         WHERE a.day IN (SELECT n.day FROM again n)
          GROUP BY a.day, a.department_id, a.environment
     ), month_days AS MATERIALIZED (
         SELECT k.*
@@ -235,7 +245,7 @@ BEGIN
                        q.stale_cost_nanos, q.released_count, q.unpriced_count, q.downgraded_count, q.downgraded_tokens))
     ), days_gone AS (
         DELETE FROM quota_month_days q
-         WHERE q.month = p_month
+         WHERE q.month = p_month AND q.day IN (SELECT n.day FROM again n)
            AND NOT EXISTS (SELECT FROM month_days d WHERE d.day = q.day AND d.department_id = q.department_id
                                                 AND d.environment = q.environment)
     ), days_changed AS (
