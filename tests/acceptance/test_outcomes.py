@@ -136,7 +136,6 @@ async def test_lists_and_the_template(
         "2026-10  cs          客服  gmv      0.10       1",
         "and more: --top 0 shows all",
     ]
-    assert "first.csv" in (await outcomes(dsn, "list", "--imports")).out
     done = await outcomes(dsn, "list", "--department", "客服")
     assert (done.code, "that is the name of 'cs'" in done.err) == (2, True)
     await conn.execute("INSERT INTO tenant_limits (tenant_id, department_id) VALUES ('t', 'new')")
@@ -147,8 +146,6 @@ async def test_lists_and_the_template(
     )  # a department with tenants alone
     assert (done.code, "n\\udcff.csv: 1 row" in done.out) == (0, True)
     await conn.execute("DELETE FROM tenant_limits")
-    done = await outcomes(dsn, "list", "--month", "2026-11")
-    assert (done.code, done.out, done.err[:25]) == (0, "", "no outcomes of 2026-11: q")
 
     blank = tmp_path / "blank.csv"
     assert (await outcomes(dsn, "template", str(blank), "--month", "2026-10")).code == 0
@@ -161,7 +158,6 @@ async def test_lists_and_the_template(
     ]
     assert len(lines) == 1 + 3 * 2  # departments, metrics
     assert (await outcomes(dsn, "template", str(blank))).code == 2  # nothing is written over
-    assert "is a CSV" in (await outcomes(dsn, "template", "x.xlsx")).err
     blank.write_text("\n".join(line + "5" if line.endswith(",") else line for line in lines))
     done = await outcomes(dsn, "import", str(blank), "--json")
     report = json.loads(done.out)

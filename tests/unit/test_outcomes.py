@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import sys
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -19,8 +19,9 @@ from worker.outcomes import reading, workbook
 from worker.outcomes.months import parse_month
 from worker.outcomes.names import Departments, like_metric
 from worker.outcomes.reading import open_outcomes
-from worker.outcomes.showing import template
+from worker.outcomes.showing import import_document, imports_table, template
 from worker.outcomes.values import Numbers, parse_metric
+from worker.postgres.outcomes import ImportRow
 
 KNOWN = {"sales": "Sales", "cs": "客服", "007": None, "=ops": None}
 OCTOBER = date(2026, 10, 1)
@@ -351,3 +352,14 @@ def test_a_workbook_without_openpyxl_says_what_to_install(
     with pytest.raises(UsageError, match=r"needs openpyxl: install the wheel .*\[report\]"):
         read(path)
     assert read(written(tmp_path, HEAD + ROWS))[1] == []
+
+
+def test_imports_are_shown_with_who_and_what_and_nothing_hidden() -> None:
+    at = datetime(2026, 11, 1, 8, 30, tzinfo=UTC)
+    row = ImportRow(7, at, "finance_1", "okt\x1b[2J.csv", "ab" * 32, 1234, 1, 2, 1231, 4)
+    head, line = imports_table([row]).splitlines()
+    assert head.split() == [
+        "import", "at", "by", "file", "sha256", "rows", "added", "changed", "unchanged", "removed",
+    ]  # fmt: skip
+    assert "finance_1  okt\\x1b[2J.csv  abababababab  1,234" in line
+    assert import_document(row)["file_sha256"] == "ab" * 32
