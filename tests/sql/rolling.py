@@ -136,12 +136,10 @@ async def assert_totals_are_the_days(conn: Connection) -> None:
     )
 
 
-async def recomputed(
-    conn: Connection, zone: ZoneInfo, homes: dict[tuple[str, date], tuple[str, str]] | None = None
-) -> tuple[Sums, Sums]:
+async def recomputed(conn: Connection, zone: ZoneInfo) -> tuple[Sums, Sums]:
     """Parts and days as the raw rows have them, months by the zone's own calendar.
 
-    ``homes``: where a tenant's charges without a request of a day belong; else where it is now.
+    Charges without a request belong to where their tenant is now.
     """
     present = {
         row["tenant_id"]: (row["department_id"] or "", row["environment"])
@@ -185,8 +183,9 @@ async def recomputed(
             )
         )  # fmt: skip
     for (name, day), (counted, came_in, out, nanos) in rest.items():
-        home = (homes or {}).get((name, day)) or present[name]
-        rows.append(((name, day, *home, "", ""), (counted, came_in, 0, out, nanos, *NONE[5:])))
+        rows.append(
+            ((name, day, *present[name], "", ""), (counted, came_in, 0, out, nanos, *NONE[5:]))
+        )
     return (
         added(((k[1].replace(day=1), k[1].replace(day=1), k[0], *k[2:]), v) for k, v in rows),
         added(((k[1].replace(day=1), k[1], *k[2:4]), v) for k, v in rows),
