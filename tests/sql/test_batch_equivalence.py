@@ -1,6 +1,6 @@
 """Random batches decide exactly as the same calls made singly on a cloned database.
 
-QUOTA_WORKER_BATCHES (default 500) batches over worlds of twenty batches each;
+QUOTA_WORKER_BATCHES (default 300) batches over worlds of twenty batches each;
 QUOTA_WORKER_SEED chooses other ones.
 """
 
@@ -22,7 +22,7 @@ from sql.batch_worlds import (
 )
 from sql.calls import NOON, Calls
 
-BATCHES = int(os.environ.get("QUOTA_WORKER_BATCHES", "500"))
+BATCHES = int(os.environ.get("QUOTA_WORKER_BATCHES", "300"))
 SEED = int(os.environ.get("QUOTA_WORKER_SEED", "20261130"))
 PER_WORLD = 20
 SHORT_WORLDS = 8

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pytest
 
 LONG = os.environ.get("QUOTA_WORKER_LONG") == "1"
-EXAMPLES = 2000 if LONG else 100
+EXAMPLES = 2000 if LONG else 60
 STEPS = 60 if LONG else 50
 
 
