@@ -35,8 +35,8 @@ BUGS = [
     bug(
         "a tier begins at its bound",
         "quota_price.sql",
-        "p.input_above < p_in_tokens)",
-        "p.input_above <= p_in_tokens)",
+        "p.input_above < p_in_tokens OR",
+        "p.input_above <= p_in_tokens OR",
         FIGURES,
     ),
     bug(
