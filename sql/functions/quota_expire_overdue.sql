@@ -68,6 +68,7 @@ DECLARE
     v_place  tid;
     v_state  text;
     v_fault  text;
+    v_apart  boolean := false;
     v_whose  text;
 BEGIN
     SELECT array_agg(DISTINCT r.tenant_id) INTO v_due FROM quota_reservations r
@@ -79,9 +80,10 @@ BEGIN
 
     BEGIN
         SELECT s.* INTO v_some FROM quota_expire_set(v_locked, p_places, v_until, v_now) s;
-        PERFORM quota_bookings_book_together(v_some.bookings, v_now);
         v_ended := v_some.ended;
+        v_bookings := v_some.bookings;
     EXCEPTION WHEN data_exception OR integrity_constraint_violation OR SQLSTATE 'QW002' THEN
+        v_apart := true;
         FOREACH v_tenant IN ARRAY v_locked LOOP
             BEGIN
                 SELECT s.* INTO v_some FROM quota_expire_set(ARRAY[v_tenant], p_places, v_until, v_now) s;
@@ -106,9 +108,13 @@ BEGIN
                 END LOOP;
             END;
         END LOOP;
-        -- Departments last, each once.
-        PERFORM quota_bookings_book(v_bookings, v_now);
     END;
+    -- Departments last, each once, and outside of what may be undone (docs/adr/0006).
+    IF v_apart THEN
+        PERFORM quota_bookings_book(v_bookings, v_now);
+    ELSE
+        PERFORM quota_bookings_book_together(v_bookings, v_now);
+    END IF;
     IF v_fault IS NOT NULL AND coalesce(v_ended, '{}') = '{}' THEN
         RAISE EXCEPTION USING ERRCODE = v_state, MESSAGE = format('%s can''t be ended: %s', v_whose, v_fault),
             HINT = 'Check the counters of its day in quota_usage for a wrong direct UPDATE: quota-worker audit.';
