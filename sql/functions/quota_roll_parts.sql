@@ -4,8 +4,8 @@
 -- changed   the days to be read anew: those of which a row in quota_usage was written by a transaction of at most
 --           p_age (whatever is charged or corrected writes its day's row), or all where that is NULL
 -- requests  by day and labels: of changed days from the reservations, of others as kept from the last roll
--- names     departments and environments that tenants have now, by number: rows are grouped faster by it
--- tenants   the tenants' months, days their days by present department: what counts (used; at the closing, booked)
+-- tenants   the tenants' months: what counts (used; at the closing, booked)
+-- days      the same by day and present department (quota_roll_curve)
 -- again     days whose curve is drawn anew: those that changed, or all where a tenant may be elsewhere than at the last
 --           roll (one whose limits were deleted can't be told from one that never had any)
 -- asked     the requests summed in these two ways: what counts minus asked is what no request explains
@@ -31,16 +31,6 @@ BEGIN
         UNION ALL
         SELECT k.* FROM quota_day_parts k
          WHERE k.day >= p_month AND k.day < v_next AND k.day NOT IN (SELECT c.day FROM changed c)
-    ), names AS MATERIALIZED (
-        SELECT d.*, 32 * row_number() OVER () AS home
-          FROM (SELECT coalesce(l.department_id, '') AS department_id, l.environment FROM tenant_limits l
-                UNION SELECT '', 'production') d
-    ), homes AS MATERIALIZED (
-        SELECT l.tenant_id, k.department_id, k.environment, k.home
-          FROM tenant_limits l
-          JOIN names k ON k.department_id = coalesce(l.department_id, '') AND k.environment = l.environment
-    ), none AS MATERIALIZED (
-        SELECT k.home FROM names k WHERE k.department_id = '' AND k.environment = 'production'
     ), tenants AS MATERIALIZED (
         SELECT u.tenant_id,
                coalesce(sum(CASE WHEN p_closing THEN u.booked_completions ELSE u.completions END), 0) AS completions,
@@ -64,39 +54,29 @@ BEGIN
         SELECT p_month + n AS day FROM generate_series(0, v_next - p_month - 1) n
          WHERE p_age IS NULL OR EXISTS (SELECT FROM tenant_limits l WHERE age(l.xmin) <= p_age)
                OR EXISTS (SELECT FROM quota_legacy_places p WHERE age(p.xmin) <= p_age)
-               OR EXISTS (SELECT FROM tenants t WHERE t.tenant_id NOT IN (SELECT h.tenant_id FROM homes h))
+               OR EXISTS (SELECT FROM tenants t WHERE NOT EXISTS (SELECT FROM tenant_limits l WHERE l.tenant_id = t.tenant_id))
         UNION
         SELECT c.day FROM changed c
     ), days AS MATERIALIZED (
-        SELECT p_month + (q.home_day % 32)::int AS day, k.department_id, k.environment, q.completions, q.input_tokens,
-               q.output_tokens, q.cost_nanos
-          FROM (SELECT coalesce(h.home, (SELECT n.home FROM none n)) + (u.period - p_month) AS home_day,
-                       coalesce(sum(CASE WHEN p_closing THEN u.booked_completions ELSE u.completions END), 0) AS completions,
-                       coalesce(sum(CASE WHEN p_closing THEN u.booked_input_tokens ELSE u.input_tokens END), 0) AS input_tokens,
-                       coalesce(sum(CASE WHEN p_closing THEN u.booked_output_tokens ELSE u.output_tokens END), 0) AS output_tokens,
-                       coalesce(sum(CASE WHEN p_closing THEN 0 ELSE u.cost_cents END), 0) * 10000000
-                           + sum(CASE WHEN p_closing THEN u.booked_cost_nanos ELSE u.cost_subcent_nanos END) AS cost_nanos
-                  FROM quota_usage u
-                  LEFT JOIN homes h ON h.tenant_id = u.tenant_id
-                 WHERE u.period >= p_month AND u.period < v_next AND u.period IN (SELECT a.day FROM again a)
-                 GROUP BY 1) q
-          JOIN names k ON k.home = q.home_day - q.home_day % 32
+        SELECT c.*
+          FROM (SELECT CASE WHEN count(*) < v_next - p_month THEN coalesce(array_agg(n.day), '{}') END AS days FROM again n) a
+         CROSS JOIN LATERAL quota_roll_curve(p_month, p_closing, a.days) c
     ), asked AS MATERIALIZED (
-        SELECT r.tenant_id, r.day, coalesce(h.department_id, '') AS department_id,
-               coalesce(h.environment, 'production') AS environment, sum(r.completions) AS completions,
+        SELECT r.tenant_id, r.day, coalesce(l.department_id, '') AS department_id,
+               coalesce(l.environment, 'production') AS environment, sum(r.completions) AS completions,
                sum(r.input_tokens) AS input_tokens, sum(r.output_tokens) AS output_tokens, sum(r.cost_nanos) AS cost_nanos
           FROM requests r
-          LEFT JOIN homes h ON h.tenant_id = r.tenant_id
-         GROUP BY GROUPING SETS ((r.tenant_id), (r.day, h.department_id, h.environment))
+          LEFT JOIN tenant_limits l ON l.tenant_id = r.tenant_id
+         GROUP BY GROUPING SETS ((r.tenant_id), (r.day, coalesce(l.department_id, ''), coalesce(l.environment, 'production')))
     ), place AS MATERIALIZED (
         SELECT m.* FROM quota_legacy_moved(p_month, p_closing) m
     ), plain AS MATERIALIZED (
         -- tenants without requests, and in one place all month: by far the most where nothing but legacy programs charge
-        SELECT u.tenant_id, coalesce(h.department_id, '') AS department_id,
-               coalesce(h.environment, 'production') AS environment, u.completions, u.input_tokens, u.output_tokens,
+        SELECT u.tenant_id, coalesce(l.department_id, '') AS department_id,
+               coalesce(l.environment, 'production') AS environment, u.completions, u.input_tokens, u.output_tokens,
                u.cost_nanos, u.peak
           FROM tenants u
-          LEFT JOIN homes h ON h.tenant_id = u.tenant_id
+          LEFT JOIN tenant_limits l ON l.tenant_id = u.tenant_id
          WHERE u.tenant_id NOT IN (SELECT q.tenant_id FROM asked q WHERE q.tenant_id IS NOT NULL)
            AND u.tenant_id NOT IN (SELECT m.tenant_id FROM place m)
     ), mixed AS MATERIALIZED (
@@ -112,12 +92,12 @@ BEGIN
                        r.stale_cost_nanos, r.released_count, r.unpriced_count, r.downgraded_count, r.downgraded_tokens
                   FROM requests r
                 UNION ALL
-                SELECT u.tenant_id, coalesce(h.department_id, ''), coalesce(h.environment, 'production'), '', '',
+                SELECT u.tenant_id, coalesce(l.department_id, ''), coalesce(l.environment, 'production'), '', '',
                        u.completions - coalesce(q.completions, 0), u.input_tokens - coalesce(q.input_tokens, 0), 0,
                        u.output_tokens - coalesce(q.output_tokens, 0), u.cost_nanos - coalesce(q.cost_nanos, 0),
                        0, 0, 0, 0, 0, 0
                   FROM tenants u
-                  LEFT JOIN homes h ON h.tenant_id = u.tenant_id
+                  LEFT JOIN tenant_limits l ON l.tenant_id = u.tenant_id
                   LEFT JOIN asked q ON q.tenant_id = u.tenant_id
                  WHERE u.tenant_id NOT IN (SELECT p.tenant_id FROM plain p)
                 UNION ALL

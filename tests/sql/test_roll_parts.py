@@ -340,6 +340,27 @@ async def test_budgets_and_topups_are_those_in_force_and_freeze_with_the_month(
     assert [tuple(row) for row in await conn.fetch(query)] == right
 
 
+async def test_a_tenant_without_limits_is_where_one_without_a_department_is(
+    conn: Connection,
+) -> None:
+    calls = Calls(conn, IN_NOVEMBER)
+    for name in ("known", "unknown", "old"):
+        await tenant(calls, name, "sales" if name == "old" else None)
+        await calls.reserve(name, "r", (10, 5, 100), model="m")
+        await legacy(conn, name, (20, 5, 1000), IN_NOVEMBER)
+    await roll(conn, IN_NOVEMBER)
+    await conn.execute("DELETE FROM tenant_limits WHERE tenant_id <> 'known'")
+    for _ in range(2):
+        # nothing of the day was written since, and nothing at all at the second time
+        await roll(conn, IN_NOVEMBER)
+        assert {key[2:]: amounts[1] for key, amounts in (await days(conn)).items()} == {
+            ("", "production"): 60,
+            ("sales", "production"): 30,
+        }
+        await assert_parts_make_the_rest(conn)
+        await assert_totals_are_the_days(conn)
+
+
 async def test_names_of_any_length_are_rolled(conn: Connection) -> None:
     """200 letters of four bytes in each label are more than a row of an index holds."""
     calls = Calls(conn, IN_NOVEMBER)
