@@ -10,7 +10,7 @@ BESIDE = killed_by(
     "test_roll_parts", "test_what_another_transaction_wrote_during_a_roll_is_read_by_the_next"
 )
 PLACE = killed_by(
-    "test_roll_parts", "test_charges_without_a_request_stay_with_the_department_that_made_them"
+    "test_roll_places", "test_charges_without_a_request_stay_with_the_department_that_made_them"
 )
 ADJUSTED = killed_by("test_roll_parts", "test_an_adjustment_has_the_requests_model_and_app")
 BUDGETS = killed_by(
@@ -69,6 +69,13 @@ BUGS = [
         "coalesce(d.cost_nanos, 0) + coalesce(x.cost_nanos, 0)",
         "coalesce(d.cost_nanos, 0)",
         ROWS,
+    ),
+    bug(
+        "a quiet month's curve loses its requests",
+        "quota_roll_parts.sql",
+        "coalesce(array_agg(n.day), '{}')",
+        "array_agg(n.day)",
+        KINDS,
     ),
     bug(
         "a moved tenant takes its old charges along",
