@@ -153,3 +153,23 @@ CREATE TABLE quota_legacy_places (
     before_cost_nanos    numeric NOT NULL DEFAULT 0,
     CONSTRAINT quota_legacy_places_pkey PRIMARY KEY (tenant_id, place_id)
 );
+
+-- ---------------------------------------------------------------- the reports themselves
+
+-- A revision of a closed month's report: of a department, '' of all. figures: what it told by name, exact, from which
+-- changes are found; changes: [{"figure", "old", "new"}] to the revision before. seen_import: outcomes up to this
+-- import were looked at; the same in all revisions of one report.
+CREATE TABLE quota_reports (
+    month         date        NOT NULL,
+    department_id text        NOT NULL,
+    revision      int         NOT NULL,
+    built_at      timestamptz NOT NULL,
+    fingerprint   text        NOT NULL,
+    seen_import   bigint      NOT NULL,
+    locale        text        NOT NULL,
+    figures       jsonb       NOT NULL,
+    summary       jsonb       NOT NULL,
+    changes       jsonb       NOT NULL DEFAULT '[]',
+    CONSTRAINT quota_reports_pkey PRIMARY KEY (month, department_id, revision)
+);
+CREATE INDEX quota_reports_seen ON quota_reports (month, seen_import);
