@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from worker.models import MonthRolled, TickLease
 from worker.postgres.errors import translated
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from worker.models import JobRun, JobSchedule
     from worker.postgres.queries import Queries
+
+# A first roll and a closing read all requests of the month: minutes, with millions a day.
+ROLL_SECONDS: Final = 1800.0
 
 
 class PostgresJobRuns:
@@ -121,7 +124,9 @@ class PostgresMonths:
     async def roll(self, month: date, now: datetime | None) -> MonthRolled:
         """Recompute one open month's totals, closing it when its grace is over."""
         with translated():
-            row = await self._pool.fetchrow(self._queries["roll_month"], month, now)
+            row = await self._pool.fetchrow(
+                self._queries["roll_month"], month, now, timeout=ROLL_SECONDS
+            )
         if row is None:
             raise RuntimeError("quota_roll_month returned no row")
         return MonthRolled(month, row["rows"], row["closed"])
