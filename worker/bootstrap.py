@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from worker.postgres.jobs import PostgresJobRuns
     from worker.postgres.months import PostgresMonthsList
     from worker.postgres.reports import PostgresReports
+    from worker.postgres.roi import PostgresRoi
     from worker.postgres.sources import PostgresSourceFaults
     from worker.sources.base import BaseSource
 
@@ -248,6 +249,13 @@ class Deps:
         from worker.postgres.queries import load_queries
 
         return PostgresMonthsList(await self.pool(), load_queries(self.assets, "months"))
+
+    async def roi(self) -> PostgresRoi:
+        """The read of a month's facts for its reports."""
+        from worker.postgres.queries import load_queries
+        from worker.postgres.roi import PostgresRoi
+
+        return PostgresRoi(await self.pool(), load_queries(self.assets, "roi"))
 
     async def reports(self) -> PostgresReports:
         """Reads for people."""

@@ -33,5 +33,6 @@ COMMANDS: Final[dict[str, str]] = {
     "source": "the usage sources: list them, ask one, or see what was set aside",
     "audit": "whether the ledger's counters agree with its requests; mends what doesn't",
     "months": "the billing months: open or closed, and what is in them",
+    "report": "a month's ROI report: what its tokens cost and bought, by department or of all",
     "preview": "what a message looks like on a channel, from samples",
 }

@@ -1,0 +1,112 @@
+"""`quota-worker report --month 2026-10 [--department D] [--format F] [--out DIR]`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from worker.bootstrap import Deps, say_script, tell
+from worker.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+    from datetime import date
+
+    from worker.roi.summary import Summary
+
+DEFAULT_FORMAT: Final = "json"
+ENCODING: Final = "utf-8"
+NAME_LETTERS: Final = 60  # of a department's id in a file's name
+_NOT_IN_A_NAME: Final = re.compile(r"[^\w.-]+")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    add = parser.add_argument
+    add("--month", metavar="M", required=True, help="such as 2026-10")
+    add("--department", metavar="D", help="one department's report; without: of all, for finance")
+    add("--format", metavar="F", default=DEFAULT_FORMAT, help=f"one of {', '.join(FORMATS)}")
+    add("--lang", metavar="L", help="en or zh-CN; without: the department's, the deployment's")
+    add("--out", metavar="DIR", type=Path, help="write a file into this folder")
+
+
+async def run(args: argparse.Namespace, deps: Deps) -> int:
+    """Show a month's report, or write it. Raises UsageError for options that can't be."""
+    from worker.postgres.roi import OF_ALL
+    from worker.rendering import LANGUAGES
+
+    month = _month(args.month)
+    render, suffix, on_screen = _format(args.format)
+    if args.lang is not None and args.lang not in LANGUAGES:
+        raise UsageError(f"--lang is one of {', '.join(LANGUAGES)}")
+    folder = args.out or (None if on_screen else Path())
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"--out {folder} is no folder: make it first")
+    department = args.department or OF_ALL
+    async with (await deps.roi()).reading(month) as reading:
+        summary = await reading.summary(department)
+        locale = args.lang or reading.locale(department)
+    if summary.provisional:
+        tell(f"{args.month} is not closed yet: these figures may change")
+    made = render(summary, locale)
+    if folder is None:
+        assert isinstance(made, str)  # noqa: S101  for the types: what is shown is text
+        say_script(made.removesuffix("\n"))
+        return 0
+    path = folder / f"{_file_name(month, args.department)}.{suffix}"
+    _write(path, made if isinstance(made, bytes) else made.encode(ENCODING))
+    tell(f"{path}: written")
+    return 0
+
+
+def _json(summary: Summary, locale: str) -> str:  # noqa: ARG001  numbers have no language
+    from worker.report.json_file import dump_summary
+
+    return dump_summary(summary)
+
+
+# By name: what makes it, the file's ending, and whether it is shown where no folder is named.
+FORMATS: Final[dict[str, tuple[Callable[[Summary, str], str | bytes], str, bool]]] = {
+    "json": (_json, "json", True),
+}
+
+
+def _format(name: str) -> tuple[Callable[[Summary, str], str | bytes], str, bool]:
+    try:
+        return FORMATS[name]
+    except KeyError:
+        raise UsageError(f"--format is one of {', '.join(FORMATS)}") from None
+
+
+def _month(text: str) -> date:
+    from worker.periods import parse_month
+
+    try:
+        return parse_month(text)
+    except ValueError as error:
+        raise UsageError(f"--month: {error}") from None
+
+
+def _file_name(month: date, department: str | None) -> str:
+    """As plain as any file system takes it; the id's hash where letters were lost."""
+    if department is None:
+        return f"roi-{month:%Y-%m}"
+    plain = _NOT_IN_A_NAME.sub("-", department)[:NAME_LETTERS]
+    if plain != department:
+        import hashlib
+
+        plain = f"{plain}-{hashlib.sha256(department.encode()).hexdigest()[:8]}"
+    return f"roi-{month:%Y-%m}-{plain}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """A new file, whole or not at all. Raises UsageError."""
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise UsageError(f"{path} exists: move it away, or choose another --out") from None
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
