@@ -92,7 +92,7 @@ BEGIN
                  AND (c.relname ~ '^(v_quota|v_department|quota)_'
                       OR c.relname ~ '^(departments|department_|tenant_limits|rate_buckets|job_|tick_)'))
                 OR (r.rolname = 'quota_reader'
-                    AND (c.relname = 'quota_monthly_totals'
+                    AND (c.relname IN ('quota_monthly_totals', 'quota_month_parts', 'quota_month_days', 'quota_month_budgets')
                          OR c.relkind = 'v' AND c.relname ~ '^(v_quota|v_department|quota)_')))
     LOOP
         EXECUTE format('GRANT %s ON %s %I.%I TO %I', v_item.rights,

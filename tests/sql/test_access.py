@@ -111,6 +111,9 @@ async def test_the_reader_runs_the_queries_for_finance(calls: Calls, connect: Co
     (row,) = await conn.fetch(query)
     assert row["department_id"] == "d"
     assert await conn.fetchval("SELECT quota_zone()") == "UTC"
+    for table in ("quota_month_parts", "quota_month_days", "quota_month_budgets"):
+        assert await conn.fetch(f"SELECT * FROM {table}") == []
+    assert await sqlstate_of(conn.execute("SELECT * FROM quota_day_parts")) == "42501"
     assert await sqlstate_of(conn.execute("DELETE FROM quota_monthly_totals")) == "42501"
 
 
