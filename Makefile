@@ -39,7 +39,7 @@ mutants: $(VENV)/.dev-installed
 
 # The random-operation test at length: thousands of examples from a fresh seed, which it prints.
 long: $(VENV)/.dev-installed
-	QUOTA_WORKER_LONG=1 $(BIN)/python -m pytest -q -s tests/sql/test_state_machine.py
+	QUOTA_WORKER_LONG=1 $(BIN)/python -m pytest -q -s tests/sql/test_state_machine.py tests/sql/test_roll_parts.py
 
 # Thousands of releases and expiries against usages, with lost connections and deadlocks at commit (`make test`: a hundred).
 # Fresh seeds, which it prints; QUOTA_WORKER_RACES says how many, QUOTA_WORKER_SEED repeats one.
