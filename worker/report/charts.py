@@ -1,0 +1,203 @@
+"""The report's charts as small PNGs: numbers and no words, so that one serves every language.
+
+Titles, names and the same numbers stand in the table beneath; a row's number is the chart's.
+No font beside Pillow's own is needed, and Pillow is imported with the first chart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+
+from worker import __version__
+from worker.errors import UsageError
+from worker.money import NANOS_PER_UNIT
+from worker.report.detail import BRIEF
+from worker.report.month_tables import DAILY_CHART, TREND_CHART
+from worker.report.ranking_tables import PEERS_CHART, PLACES_SHOWN, main_places, standing_bars
+from worker.report.split_tables import shown_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from worker.roi.summary import Summary
+
+WIDTH: Final = 1120  # shown at half of it, for screens of two dots to a pixel
+HEIGHT: Final = 400
+BAR_HEIGHT: Final = 44
+COLOURS: Final = 24
+FONT_SIZE: Final = 22
+LEFT: Final = 110
+RIGHT: Final = 20
+TOP: Final = 40
+BOTTOM: Final = 44
+BARS_MAX: Final = 24
+DASH: Final = 15
+PAPER: Final = "#ffffff"
+INK: Final = "#374151"
+GRID: Final = "#e5e7eb"
+BLUE: Final = "#2563eb"
+LIGHT_BLUE: Final = "#93c5fd"
+RED: Final = "#dc2626"
+GREY: Final = "#9ca3af"
+PACKAGE_CURE: Final = (
+    f"install the wheel with its extra, 'quota_worker-{__version__}-py3-none-any.whl[report]'"
+    " (in a clone: .venv/bin/pip install -e '.[report]')"
+)
+_STEPS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar with what stands at its foot; ``size`` None: there is no figure."""
+
+    label: str
+    size: float | None
+
+
+def draw_charts(summary: Summary) -> dict[str, bytes]:
+    """PNGs by the names that tables have in ``charts``.
+
+    Raises UsageError where Pillow isn't installed: a report without charts is still complete.
+    """
+    try:
+        import PIL.Image  # noqa: F401  the others import parts of it
+    except ImportError:
+        raise UsageError(f"charts need Pillow: {PACKAGE_CURE}") from None
+    result: dict[str, bytes] = {}
+    for number, curve in enumerate(summary.curves, 1):
+        even = curve.even_cost_nanos.value
+        bars = [Bar(f"{point.day.day}", _units(point.cost_nanos)) for point in curve.points]
+        line = None if even is None else float(even / NANOS_PER_UNIT)
+        result[DAILY_CHART.format(number)] = _columns(bars, line, every=5)
+    months = [
+        Bar(f"{one.month:%m}", None if one.own is None else _units(one.own.cost_nanos))
+        for one in summary.trend
+    ]
+    result[TREND_CHART] = _columns(months, None, every=1)
+    for name, split in (("apps", summary.splits.apps), ("models", summary.splits.models)):
+        shares = [one.cost_share.value for one in shown_lines(split, BRIEF.lines)]
+        sizes = [None if one is None else float(one) for one in shares]
+        if sizes:
+            result[name] = _rows([Bar(f"{n}", one) for n, one in enumerate(sizes, 1)], None)
+    if summary.department is not None:
+        standing = [Bar(f"{number}", size) for number, size in standing_bars(summary)]
+        if standing:
+            result[PEERS_CHART] = _rows(standing, 1.0)
+    else:
+        result |= _places(summary)
+    return result
+
+
+def _places(summary: Summary) -> dict[str, bytes]:
+    """Each department's unit cost over the median of all, or nothing without one above 0."""
+    places = main_places(summary)
+    if places is None:
+        return {}
+    middle = next(one.median.value for one in summary.standings if one.measure == places.measure)
+    if not middle or middle < 0:
+        return {}
+    bars = [
+        Bar(f"{number}", None if one.own.value is None else float(one.own.value / middle))
+        for number, one in enumerate(places.places[:PLACES_SHOWN], 1)
+    ]
+    return {PEERS_CHART: _rows(bars, 1.0)}
+
+
+def _units(nanos: int) -> float:
+    return nanos / NANOS_PER_UNIT
+
+
+def short_number(value: float) -> str:
+    """A number for an axis: 1.5M, 20k, 0.05."""
+    size = abs(value)
+    for step, letter in _STEPS:
+        if size >= step:
+            return (
+                f"{value / step:.3g}{letter}"
+                if size < step * 1000
+                else f"{value / step:,.0f}{letter}"
+            )
+    return f"{value:.3g}"
+
+
+def scale(sizes: Sequence[float]) -> tuple[float, float]:
+    """Where an axis ends, below and above; 0 is on it, and it has a length."""
+    low, high = min(0.0, *sizes, 0.0), max(0.0, *sizes, 0.0)
+    return (low, high) if high > low else (0.0, 1.0)
+
+
+def _canvas(height: int) -> tuple[Any, Any, Any]:
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.new("RGB", (WIDTH, height), PAPER)
+    return image, ImageDraw.Draw(image), ImageFont.load_default(FONT_SIZE)
+
+
+def _columns(bars: Sequence[Bar], line: float | None, *, every: int) -> bytes:
+    """Upright bars; ``line``: drawn across, as what they are to be seen against."""
+    image, draw, font = _canvas(HEIGHT)
+    sizes = [bar.size for bar in bars if bar.size is not None]
+    low, high = scale([*sizes, line or 0.0])
+    foot, head = HEIGHT - BOTTOM, TOP
+
+    def y(size: float) -> int:
+        return round(foot - (size - low) / (high - low) * (foot - head))
+
+    for part in range(5):
+        size = low + (high - low) * part / 4
+        draw.line([(LEFT, y(size)), (WIDTH - RIGHT, y(size))], fill=GRID, width=2)
+        draw.text((LEFT - 10, y(size)), short_number(size), fill=INK, font=font, anchor="rm")
+    step = (WIDTH - LEFT - RIGHT) / max(len(bars), 1)
+    for number, bar in enumerate(bars):
+        middle = LEFT + step * (number + 0.5)
+        if bar.size is None:
+            draw.text((middle, foot - 16), "?", fill=GREY, font=font, anchor="mm")
+        elif bar.size:
+            top, bottom = sorted((y(bar.size), y(0.0)))
+            half = min(step * 0.36, 60)
+            draw.rectangle([middle - half, top, middle + half, bottom], fill=BLUE)
+        if bar.size is not None and every == 1:
+            told = short_number(bar.size)
+            draw.text((middle, y(max(bar.size, 0.0)) - 14), told, fill=INK, font=font, anchor="mm")
+        if every == 1 or number == 0 or (number + 1) % every == 0:
+            draw.text((middle, foot + 22), bar.label, fill=INK, font=font, anchor="mm")
+    if line is not None:
+        for start in range(LEFT, WIDTH - RIGHT, 2 * DASH):
+            draw.line([(start, y(line)), (start + DASH, y(line))], fill=RED, width=4)
+    return _png(image)
+
+
+def _rows(bars: Sequence[Bar], line: float | None) -> bytes:
+    """Bars that lie, in percent; ``line``: what is 100 % of peers, drawn upright."""
+    shown = list(bars[:BARS_MAX])
+    image, draw, font = _canvas(BAR_HEIGHT * len(shown) + 2 * FONT_SIZE)
+    low, high = scale([*(bar.size for bar in shown if bar.size is not None), line or 0.0])
+    left, right = LEFT // 2 + 10, WIDTH - RIGHT - LEFT
+
+    def x(size: float) -> int:
+        return round(left + (size - low) / (high - low) * (right - left))
+
+    middles = [FONT_SIZE + BAR_HEIGHT * (number + 0.5) for number in range(len(shown))]
+    for bar, middle in zip(shown, middles, strict=True):
+        start, end = sorted((x(0.0), x(bar.size or 0.0)))
+        is_above = line is None or (bar.size or 0.0) > line
+        if bar.size:
+            fill = BLUE if is_above else LIGHT_BLUE
+            draw.rectangle([start, middle - 14, end, middle + 14], fill=fill)
+    if line is not None:
+        bottom = BAR_HEIGHT * len(shown) + FONT_SIZE
+        draw.line([(x(line), FONT_SIZE // 2), (x(line), bottom)], fill=RED, width=4)
+    for bar, middle in zip(shown, middles, strict=True):
+        told = "?" if bar.size is None else f"{short_number(bar.size * 100)}%"
+        end = max(x(0.0), x(bar.size or 0.0)) + 10
+        draw.text((left - 10, middle), bar.label, fill=INK, font=font, anchor="rm")
+        draw.text((end, middle), told, fill=INK, font=font, anchor="lm")
+    return _png(image)
+
+
+def _png(image: Any) -> bytes:  # noqa: ANN401  Pillow is imported late
+    held = BytesIO()
+    image.quantize(COLOURS).save(held, "PNG", optimize=True)
+    return held.getvalue()
