@@ -40,13 +40,9 @@ BEGIN
                coalesce(sum(CASE WHEN p_closing THEN 0 ELSE u.cost_cents END), 0) * 10000000
                    + sum(CASE WHEN p_closing THEN u.booked_cost_nanos ELSE u.cost_subcent_nanos END) AS cost_nanos,
                -- Tokens and day in one number, so that a maximum does without a sort: the greatest tokens win, then
-               -- the earliest day. As bigint where that can hold them: numerics take five times as long.
-               greatest(max(CASE WHEN u.input_tokens > 100000000000000000 OR u.output_tokens > 100000000000000000 THEN NULL
-                                 ELSE (greatest(u.input_tokens, 0) + greatest(u.output_tokens, 0)) * 32
-                                      + (31 - (u.period - p_month)) END),
-                        max(CASE WHEN u.input_tokens > 100000000000000000 OR u.output_tokens > 100000000000000000
-                                 THEN (greatest(u.input_tokens, 0)::numeric + greatest(u.output_tokens, 0)) * 32
-                                      + (31 - (u.period - p_month)) END)) AS peak
+               -- the earliest day. Beyond 10^17 tokens in or out (direct writes gone wrong) all are equal.
+               max((least(greatest(u.input_tokens, 0), 100000000000000000)
+                    + least(greatest(u.output_tokens, 0), 100000000000000000)) * 32 + (31 - (u.period - p_month))) AS peak
           FROM quota_usage u
          WHERE u.period >= p_month AND u.period < v_next
          GROUP BY u.tenant_id
