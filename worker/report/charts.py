@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from worker.roi.summary import Summary
 
 WIDTH: Final = 1120  # shown at half of it, for screens of two dots to a pixel
-HEIGHT: Final = 400
-BAR_HEIGHT: Final = 44
+HEIGHT: Final = 480
+BAR_HEIGHT: Final = 60
 COLOURS: Final = 24
-FONT_SIZE: Final = 22
-LEFT: Final = 110
+FONT_SIZE: Final = 32  # a phone shows it at a quarter
+LEFT: Final = 130
 RIGHT: Final = 20
-TOP: Final = 40
-BOTTOM: Final = 44
+TOP: Final = 56
+BOTTOM: Final = 60
 BARS_MAX: Final = 24
 DASH: Final = 15
 PAPER: Final = "#ffffff"
@@ -153,16 +153,16 @@ def _columns(bars: Sequence[Bar], line: float | None, *, every: int) -> bytes:
     for number, bar in enumerate(bars):
         middle = LEFT + step * (number + 0.5)
         if bar.size is None:
-            draw.text((middle, foot - 16), "?", fill=GREY, font=font, anchor="mm")
+            draw.text((middle, foot - 22), "?", fill=GREY, font=font, anchor="mm")
         elif bar.size:
             top, bottom = sorted((y(bar.size), y(0.0)))
             half = min(step * 0.36, 60)
             draw.rectangle([middle - half, top, middle + half, bottom], fill=BLUE)
         if bar.size is not None and every == 1:
             told = short_number(bar.size)
-            draw.text((middle, y(max(bar.size, 0.0)) - 14), told, fill=INK, font=font, anchor="mm")
+            draw.text((middle, y(max(bar.size, 0.0)) - 22), told, fill=INK, font=font, anchor="mm")
         if every == 1 or number == 0 or (number + 1) % every == 0:
-            draw.text((middle, foot + 22), bar.label, fill=INK, font=font, anchor="mm")
+            draw.text((middle, foot + 32), bar.label, fill=INK, font=font, anchor="mm")
     if line is not None:
         for start in range(LEFT, WIDTH - RIGHT, 2 * DASH):
             draw.line([(start, y(line)), (start + DASH, y(line))], fill=RED, width=4)
@@ -185,7 +185,7 @@ def _rows(bars: Sequence[Bar], line: float | None) -> bytes:
         is_above = line is None or (bar.size or 0.0) > line
         if bar.size:
             fill = BLUE if is_above else LIGHT_BLUE
-            draw.rectangle([start, middle - 14, end, middle + 14], fill=fill)
+            draw.rectangle([start, middle - 18, end, middle + 18], fill=fill)
     if line is not None:
         bottom = BAR_HEIGHT * len(shown) + FONT_SIZE
         draw.line([(x(line), FONT_SIZE // 2), (x(line), bottom)], fill=RED, width=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+from unicodedata import east_asian_width
 
 from worker.assets import Assets
 from worker.report.cells import Missing
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from worker.roi.summary import Summary
 
 MAX_BYTES: Final = 80_000  # Gmail hides what is beyond some 100,000
+ADDRESSES_BYTES: Final = 2_000  # of all charts, where they are parts of the mail
+# Letters of 12 pixels that a phone of 320 holds side by side.
+LINE_LETTERS: Final = 36
+LABEL_LETTERS: Final = 16  # a label may break, but not into pieces shorter than this
 # From the usual form to what fits whatever the names are.
 DETAILS: Final = (
     BRIEF,
@@ -38,17 +43,17 @@ def html_report(
     images: Mapping[str, str],
     assets: Assets | None = None,
 ) -> str:
-    """The mail's HTML, of at most 80,000 bytes but for the images' addresses.
+    """The mail's HTML, of at most 80,000 bytes with short addresses of images.
 
     ``images``: an address for each chart by name, such as ``cid:...``; a chart without one is
     left out, its numbers are in the table. Names are shortened further where they must be.
     """
     root = (assets or Assets()).path("templates")
+    addresses = sum(len(address) for address in images.values())
     text = ""
     for detail in DETAILS:
         text = _rendered(root, make_document(summary, locale, detail), locale, summary, images)
-        extra = sum(len(address.encode()) for address in images.values())
-        if len(text.encode()) <= MAX_BYTES + (extra if extra > MAX_BYTES else 0):
+        if len(text.encode()) - addresses <= MAX_BYTES - ADDRESSES_BYTES:
             break
     return text
 
@@ -90,20 +95,37 @@ def _headline(one: Headline, reader: Reader) -> dict[str, Any]:
 
 def _table(table: Table, reader: Reader, images: Mapping[str, str]) -> dict[str, Any]:
     first_total = len(table.rows) - table.totals
-    rows = []
-    for place, row in enumerate(table.rows):
-        cells = [reader.show(cell) for cell in row]
-        if table.numbered and place < first_total:
-            cells[0] = f"{place + 1}. {cells[0]}"
-        rows.append({"cells": cells, "is_total": place >= first_total})
+    rows: list[dict[str, Any]] = []
+    for place, (label, *cells) in enumerate(table.rows):
+        number = f"{place + 1}. " if table.numbered and place < first_total else ""
+        rows.append(
+            {
+                "label": f"{number}{reader.show(label)}",
+                "cells": [(reader.show(one), not isinstance(one, str | Missing)) for one in cells],
+                "is_total": place >= first_total,
+            }
+        )
+    numbers = sum(
+        max((width(row["cells"][place][0]) for row in rows if row["cells"][place][1]), default=4)
+        for place in range(len(table.columns) - 1)
+    )
+    labels = max((width(row["label"]) for row in rows), default=0)
     return {
         "title": table.title,
         "columns": table.columns,
         "rows": rows,
         "notes": table.notes,
+        # a label has a line of its own where it would squeeze the numbers, or they it
+        "is_stacked": numbers + min(labels, LABEL_LETTERS) > LINE_LETTERS,
+        "may_break": numbers > LINE_LETTERS,
         "images": [images[name] for name in table.charts if name in images],
         "alt": reader.say("chart_alt", title=table.title),
     }
+
+
+def width(text: str) -> int:
+    """How many columns of letters the text takes; a Chinese letter takes two."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 @cache

@@ -78,38 +78,47 @@ def figures_table(build: Build) -> Table:
 
 
 def outcomes_table(build: Build) -> Table:
-    """Each metric's figures; in short, one that has none this month says so once."""
-    rows = tuple(row for one in build.summary.metrics for row in _metric_rows(build, one))
+    """Each metric's figures; in short, why there is none stands there once."""
+    rows: list[tuple[Cell, ...]] = []
+    for one in build.summary.metrics:
+        rows += _metric_rows(build, one)
     columns = build.columns("figure", "this_month", "month_before", "change")
-    return Table("outcomes", build.say("outcomes"), columns, rows)
+    return Table("outcomes", build.say("outcomes"), columns, tuple(rows))
 
 
-def _metric_rows(build: Build, one: MetricFigures) -> Iterator[tuple[Cell, ...]]:
+def _metric_rows(build: Build, one: MetricFigures) -> list[tuple[Cell, ...]]:
     now, before, changes, name = one.now, one.before, one.change, one.metric
     label = build.metric(name)
-    value = quantity(now.value, name)
-    if now.value.value is None and not build.detail.whole:
-        yield (label, value, None, None)
-        return
-    yield (label, value, quantity(before.value, name), change(changes.value, name))
-    yield (
-        build.measure(name),
-        money(now.cost_per_one, name),
-        money(before.cost_per_one, name),
-        change(changes.cost_per_one, name),
+    per_unit = build.say("unit", metric=label, currency=build.summary.currency)
+    shapes = (
+        (label, quantity, now.value, before.value, changes.value),
+        (
+            build.measure(name),
+            money,
+            now.cost_per_one,
+            before.cost_per_one,
+            changes.cost_per_one,
+        ),
+        (
+            build.say("million", metric=label),
+            quantity,
+            now.per_million_tokens,
+            before.per_million_tokens,
+            changes.per_million_tokens,
+        ),
+        (per_unit, quantity, now.per_cost_unit, before.per_cost_unit, changes.per_cost_unit),
     )
-    yield (
-        build.say("million", metric=label),
-        quantity(now.per_million_tokens, name),
-        quantity(before.per_million_tokens, name),
-        change(changes.per_million_tokens, name),
-    )
-    yield (
-        build.say("unit", metric=label, currency=build.summary.currency),
-        quantity(now.per_cost_unit, name),
-        quantity(before.per_cost_unit, name),
-        change(changes.per_cost_unit, name),
-    )
+    rows: list[tuple[Cell, ...]] = [
+        (title, cell(this, name), cell(that, name), change(moved, name))
+        for title, cell, this, that, moved in shapes
+    ]
+    if build.detail.whole:
+        return rows
+    if now.value.value is None:
+        return [(*rows[0][:2], None, None)]
+    if before.value.value is None:
+        return [(*rows[0][:3], None), *((*row[:2], None, None) for row in rows[1:])]
+    return rows
 
 
 def budgets_table(build: Build) -> Table:
@@ -160,7 +169,7 @@ def daily_tables(build: Build) -> tuple[Table, ...]:
 
 def _daily_table(build: Build, number: int, curve: Curve) -> Table:
     keys = ("day", "cost", "so_far", "tokens", "tokens_so_far")
-    width = len(keys) if build.detail.whole else 4
+    width = len(keys) if build.detail.whole else 3
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
             DayOf(point.day),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from worker.report.cells import Table
-from worker.report.detail import share
+from worker.report.detail import BRIEF, share
 from worker.report.month_tables import AMOUNT_COLUMNS, amount_cells
 from worker.roi.figures import Reason, ratio
 from worker.roi.gathering import total
@@ -65,7 +65,9 @@ def line_name(build: Build, key: str, line: SplitLine) -> str:
 
 def _table(build: Build, key: str, split: Split) -> Table:
     whole = build.detail.whole
-    lines = split.every if whole else shown_lines(split, build.detail.lines)
+    # a chart's lines are always those of the table beneath
+    most = BRIEF.lines if key in CHARTED else build.detail.lines
+    lines = split.every if whole else shown_lines(split, most)
     keys: tuple[str, ...] = ("cost", "share_cost", "tokens", "share_tokens", *AMOUNT_COLUMNS[2:])
     keys = keys if whole else keys[:3]
     rows: list[tuple[Cell, ...]] = []
