@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
-from worker import __version__
 from worker.errors import UsageError
 from worker.money import NANOS_PER_UNIT
 from worker.report.detail import BRIEF
 from worker.report.month_tables import DAILY_CHART, TREND_CHART
+from worker.report.packages import PACKAGE_CURE
 from worker.report.ranking_tables import PEERS_CHART, PLACES_SHOWN, main_places, standing_bars
 from worker.report.split_tables import shown_lines
 
@@ -41,10 +41,6 @@ BLUE: Final = "#2563eb"
 LIGHT_BLUE: Final = "#93c5fd"
 RED: Final = "#dc2626"
 GREY: Final = "#9ca3af"
-PACKAGE_CURE: Final = (
-    f"install the wheel with its extra, 'quota_worker-{__version__}-py3-none-any.whl[report]'"
-    " (in a clone: .venv/bin/pip install -e '.[report]')"
-)
 _STEPS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

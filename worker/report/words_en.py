@@ -17,6 +17,9 @@ WORDS: Final = {
     "foot_short": "Shortened tables are whole in the attached workbook and CSV.",
     "chart_alt": "Chart: {title}. The same numbers stand in the table below.",
     "shortened": "{count} more stand in the attached workbook and CSV.",
+    "sheet_about": "About",
+    "sheet_digits": "A spreadsheet keeps 15 digits of a number; where a column has more, the exact numbers stand beside it as text.",
+    "exact_column": "{name}, exact",
     "none": "(none)",
     # figures and columns
     "figure": "Figure",

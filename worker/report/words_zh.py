@@ -17,6 +17,9 @@ WORDS: Final = {
     "foot_short": "缩短的表格在所附工作簿与 CSV 中完整列出。",
     "chart_alt": "图表:{title}。下表有相同的数字。",
     "shortened": "另有 {count} 行,见所附工作簿与 CSV。",
+    "sheet_about": "说明",
+    "sheet_digits": "电子表格的数字只保留 15 位;某列超过时,旁边以文本列出精确数字。",
+    "exact_column": "{name}(精确)",
     "none": "(无)",
     # figures and columns
     "figure": "指标",
