@@ -11,12 +11,12 @@ from worker.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
     from datetime import date
 
-    from worker.roi.summary import Summary
+    from worker.report.forms import Form
 
-DEFAULT_FORMAT: Final = "json"
+FORMATS: Final = ("text", "json", "html", "csv", "xlsx")  # worker/report/forms.py has them
+DEFAULT_FORMAT: Final = "text"
 ENCODING: Final = "utf-8"
 NAME_LETTERS: Final = 60  # of a department's id in a file's name
 _NOT_IN_A_NAME: Final = re.compile(r"[^\w.-]+")
@@ -38,10 +38,10 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     from worker.rendering import LANGUAGES
 
     month = _month(args.month)
-    render, suffix, on_screen = _format(args.format)
+    form = _format(args.format)
     if args.lang is not None and args.lang not in LANGUAGES:
         raise UsageError(f"--lang is one of {', '.join(LANGUAGES)}")
-    folder = args.out or (None if on_screen else Path())
+    folder = args.out or (None if form.is_text else Path())
     if folder is not None and not folder.is_dir():
         raise UsageError(f"--out {folder} is no folder: make it first")
     department = args.department or OF_ALL
@@ -50,32 +50,22 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         locale = args.lang or reading.locale(department)
     if summary.provisional:
         tell(f"{args.month} is not closed yet: these figures may change")
-    made = render(summary, locale)
+    made = form.make(summary, locale)
     if folder is None:
         assert isinstance(made, str)  # noqa: S101  for the types: what is shown is text
         say_script(made.removesuffix("\n"))
         return 0
-    path = folder / f"{_file_name(month, args.department)}.{suffix}"
+    path = folder / f"{_file_name(month, args.department)}.{form.suffix}"
     _write(path, made if isinstance(made, bytes) else made.encode(ENCODING))
     tell(f"{path}: written")
     return 0
 
 
-def _json(summary: Summary, locale: str) -> str:  # noqa: ARG001  numbers have no language
-    from worker.report.json_file import dump_summary
+def _format(name: str) -> Form:
+    from worker.report.forms import FORMS
 
-    return dump_summary(summary)
-
-
-# By name: what makes it, the file's ending, and whether it is shown where no folder is named.
-FORMATS: Final[dict[str, tuple[Callable[[Summary, str], str | bytes], str, bool]]] = {
-    "json": (_json, "json", True),
-}
-
-
-def _format(name: str) -> tuple[Callable[[Summary, str], str | bytes], str, bool]:
     try:
-        return FORMATS[name]
+        return FORMS[name]
     except KeyError:
         raise UsageError(f"--format is one of {', '.join(FORMATS)}") from None
 
