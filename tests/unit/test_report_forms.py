@@ -21,6 +21,7 @@ from worker.errors import UsageError
 from worker.report import charts as charting
 from worker.report.cells import Count, DayOf, Money, MonthOf
 from worker.report.charts import draw_charts
+from worker.report.corrections import Changed, Correction
 from worker.report.csv_file import csv_report
 from worker.report.detail import WHOLE
 from worker.report.document import make_document
@@ -35,6 +36,7 @@ from worker.report.workbook import workbook_report
 from worker.roi.facts import Facts
 from worker.roi.figures import Reason
 from worker.roi.report import summarize
+from worker.roi.revisions import told_figures
 from worker.roi.summary import Summary
 
 LANGUAGES = ("en", "zh-CN")
@@ -334,3 +336,34 @@ def test_suggestions_can_be_computed_again_from_the_workbook(usual: Summary) -> 
         saving = eval(str(row[3]), {"__builtins__": {}}, names)  # noqa: S307  as a spreadsheet would
         assert saving == number_of(row[1])
         assert isinstance(row[1], Money)
+
+
+def test_a_corrected_report_says_what_changed(usual: Summary) -> None:
+    changes = (
+        Changed("cost_nanos", "5000000000", "6000000000"),
+        Changed("orders", "no_outcomes", "1234"),
+        Changed("orders.cost_per_one", "no_outcomes", "10000000000/3"),
+        Changed("orders.per_million_tokens", "1/2", None),
+        Changed("production.budget_cost_used", "1/4", "no_budget"),
+        Changed("completions", "1000", "1001"),
+    )
+    mail = mail_form(usual, "en", Correction(2, changes))
+    for line in (
+        "! Corrected: revision 2 of this report; figures that changed: 6.",
+        "- Cost: Before CN¥5.00; Now CN¥6.00",
+        "- Orders: Before no orders imported for the month; Now 1,234",
+        "- Cost per order: Before no orders imported for the month; Now CN¥3.33",
+        "- Orders per million tokens: Before 0.5",
+        "- Used, share: Production, cost: Before 25.0%; Now no budget is set",
+        "- Completions: Before 1,000; Now 1,001",
+    ):
+        assert f"\n{line}\n" in mail.text, line
+    assert "Corrected: revision 2" in mail.html
+    assert all(
+        "changed" in one.content.decode() for one in mail.attachments if one.name.endswith("csv")
+    )
+    # every figure that a revision is judged by has words
+    every = tuple(Changed(figure, "1", "2") for figure in told_figures(usual))
+    table = make_document(usual, "en", WHOLE, Correction(2, every)).tables[0]
+    assert len(table.rows) == len(every)
+    assert not [row[0] for row in table.rows if re.search(r"_|\.", str(row[0]))]

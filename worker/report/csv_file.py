@@ -19,15 +19,16 @@ from worker.report.safe_cells import number_of, plain_number, safe_text
 
 if TYPE_CHECKING:
     from worker.report.cells import Cell, Table
+    from worker.report.corrections import Correction
     from worker.roi.summary import Summary
 
 BYTE_ORDER_MARK: Final = "\ufeff"  # without it Excel takes UTF-8 for something else
 HEAD: Final = "report"
 
 
-def csv_report(summary: Summary, locale: str | None) -> bytes:
+def csv_report(summary: Summary, locale: str | None, correction: Correction | None = None) -> bytes:
     """UTF-8 with a byte order mark; all lines of all tables; no cell is a formula."""
-    document = make_document(summary, locale, WHOLE)
+    document = make_document(summary, locale, WHOLE, correction)
     reader = Reader(language_of(locale), summary.currency)
     held = StringIO()
     # a name's quotes, commas and such are quoted; line breaks became visible before

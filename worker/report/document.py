@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worker.report.cells import Cell, Document, Headline, Missing, Money
+from worker.report.corrections import correction_table
 from worker.report.detail import BRIEF, Build, change, money, share
 from worker.report.month_tables import (
     budgets_table,
@@ -29,20 +30,33 @@ from worker.roi.figures import Reason
 
 if TYPE_CHECKING:
     from worker.report.cells import Table
+    from worker.report.corrections import Correction
     from worker.report.detail import Detail
     from worker.roi.summary import Summary
 
 
-def make_document(summary: Summary, locale: str | None, detail: Detail = BRIEF) -> Document:
+def make_document(
+    summary: Summary,
+    locale: str | None,
+    detail: Detail = BRIEF,
+    correction: Correction | None = None,
+) -> Document:
     """The whole report for a reader, before it takes a form."""
     reader = Reader(language_of(locale), summary.currency)
     build = Build(summary, reader, detail)
     month = reader.month(summary.month)
+    provisional = (build.say("provisional", month=month),) if summary.provisional else ()
+    corrected: tuple[str, ...] = ()
+    changed: tuple[Table, ...] = ()
+    if correction is not None:
+        count = f"{len(correction.changes):,}"
+        corrected = (build.say("corrected", revision=correction.revision, count=count),)
+        changed = (correction_table(build, correction),)
     return Document(
         title=report_title(summary, locale, detail),
-        marks=(build.say("provisional", month=month),) if summary.provisional else (),
+        marks=(*provisional, *corrected),
         headlines=_headlines(build),
-        tables=_tables(build),
+        tables=(*changed, *_tables(build)),
         foot=_foot(build),
     )
 

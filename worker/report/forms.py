@@ -18,6 +18,7 @@ from worker.report.workbook import workbook_report
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from worker.report.corrections import Correction
     from worker.roi.summary import Summary
 
 XLSX: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -52,18 +53,25 @@ class MailForm:
     attachments: tuple[Attachment, ...]
 
 
-def mail_form(summary: Summary, locale: str | None) -> MailForm:
-    """Text, HTML with its charts, CSV and workbook; what lacks a package is left out."""
+def mail_form(
+    summary: Summary, locale: str | None, correction: Correction | None = None
+) -> MailForm:
+    """Text, HTML with its charts, CSV and workbook; what lacks a package is left out.
+
+    ``correction``: what changed since the revision before, where this isn't the first.
+    """
     charts = _charts(summary)
     ids = {name: f"{name}.{summary.month:%Y-%m}@report.quota-worker" for name in charts}
+    addresses = {name: f"cid:{one}" for name, one in ids.items()}
     stem = f"report-{summary.month:%Y-%m}"
-    files = [Attachment(f"{stem}.csv", "text/csv", csv_report(summary, locale))]
+    files = [Attachment(f"{stem}.csv", "text/csv", csv_report(summary, locale, correction))]
     with suppress(UsageError):  # the CSV has the same tables
-        files.insert(0, Attachment(f"{stem}.xlsx", XLSX, workbook_report(summary, locale)))
+        book = workbook_report(summary, locale, correction)
+        files.insert(0, Attachment(f"{stem}.xlsx", XLSX, book))
     return MailForm(
         title=report_title(summary, locale),
-        text=text_report(summary, locale),
-        html=html_report(summary, locale, {name: f"cid:{one}" for name, one in ids.items()}),
+        text=text_report(summary, locale, correction),
+        html=html_report(summary, locale, addresses, correction),
         images={ids[name]: png for name, png in charts.items()},
         attachments=tuple(files),
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from worker.report.cells import Document, Headline, Table
+    from worker.report.corrections import Correction
     from worker.roi.summary import Summary
 
 MAX_BYTES: Final = 80_000  # Gmail hides what is beyond some 100,000
@@ -41,18 +42,19 @@ def html_report(
     summary: Summary,
     locale: str | None,
     images: Mapping[str, str],
-    assets: Assets | None = None,
+    correction: Correction | None = None,
 ) -> str:
     """The mail's HTML, of at most 80,000 bytes with short addresses of images.
 
     ``images``: an address for each chart by name, such as ``cid:...``; a chart without one is
     left out, its numbers are in the table. Names are shortened further where they must be.
     """
-    root = (assets or Assets()).path("templates")
+    root = Assets().path("templates")
     addresses = sum(len(address) for address in images.values())
     text = ""
     for detail in DETAILS:
-        text = _rendered(root, make_document(summary, locale, detail), locale, summary, images)
+        document = make_document(summary, locale, detail, correction)
+        text = _rendered(root, document, locale, summary, images)
         if len(text.encode()) - addresses <= MAX_BYTES - ADDRESSES_BYTES:
             break
     return text

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from worker.report.cells import Cell, Table
+    from worker.report.corrections import Correction
     from worker.roi.summary import Summary
 
 
-def text_report(summary: Summary, locale: str | None) -> str:
+def text_report(summary: Summary, locale: str | None, correction: Correction | None = None) -> str:
     """The mail's text part, and what a terminal shows; ends with a newline."""
-    document = make_document(summary, locale, BRIEF)
+    document = make_document(summary, locale, BRIEF, correction)
     reader = Reader(language_of(locale), summary.currency)
     lines = [visible(document.title), *(f"! {visible(mark)}" for mark in document.marks), ""]
     for one in document.headlines:

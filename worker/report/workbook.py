@@ -21,6 +21,7 @@ from worker.untrusted import visible
 
 if TYPE_CHECKING:
     from worker.report.cells import Cell, Document, Table
+    from worker.report.corrections import Correction
     from worker.roi.summary import Summary
 
 SHEET_NAME_MAX: Final = 31
@@ -119,7 +120,9 @@ class _Writer:
         return self._book.add_worksheet(name)
 
 
-def workbook_report(summary: Summary, locale: str | None) -> bytes:
+def workbook_report(
+    summary: Summary, locale: str | None, correction: Correction | None = None
+) -> bytes:
     """The workbook's bytes, the same for the same summary.
 
     Raises UsageError where XlsxWriter isn't installed.
@@ -128,7 +131,7 @@ def workbook_report(summary: Summary, locale: str | None) -> bytes:
         from xlsxwriter import Workbook
     except ImportError:
         raise UsageError(f"a workbook needs XlsxWriter: {PACKAGE_CURE}") from None
-    document = make_document(summary, locale, WHOLE)
+    document = make_document(summary, locale, WHOLE, correction)
     held = BytesIO()
     book = Workbook(
         held,
