@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_SUGGESTIONS: Final = 1
 AVAILABLE: Final = "available"
 MISSING: Final = "usage-missing"
+REPORT: Final = "roi-report"
 SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning", AVAILABLE)
 
 
@@ -27,6 +28,7 @@ FACTS_OF: Final = {
     "department-warn": "a department's",
     "available": "an available notice's",
     MISSING: "a usage-missing message's",
+    REPORT: "a report's",
 }
 
 
@@ -34,6 +36,8 @@ def facts_faults(facts: object) -> list[str]:
     """What is wrong with an alert's facts, each with its place: ``dimensions[0].used: …``."""
     if isinstance(facts, dict) and "groups" in facts:
         return list(_object_faults(facts, "", _MISSING)) or list(_group_faults(facts))
+    if isinstance(facts, dict) and "total_cost_nanos" in facts:
+        return list(_object_faults(facts, "", _REPORT))
     faults = list(_object_faults(facts, "", _ALERT))
     if isinstance(facts, dict) and not faults:
         faults += _missing_of_kind(facts)
@@ -44,6 +48,8 @@ def kind_of(facts: Mapping[str, Any]) -> str:
     """The kind of message whose facts these are; their shape was judged before."""
     if "groups" in facts:
         return MISSING
+    if "total_cost_nanos" in facts:
+        return REPORT
     if facts["severity"] == AVAILABLE:
         return "available"
     return "tenant-warn" if facts["subject_kind"] == "tenant" else "department-warn"
@@ -165,6 +171,10 @@ def _is_day(value: object) -> bool:
         return False
 
 
+def _is_month(value: object) -> bool:
+    return isinstance(value, str) and _is_day(f"{value}-01")
+
+
 def _is_zone(value: object) -> bool:
     try:
         return isinstance(value, str) and load_zone(value) is not None
@@ -268,5 +278,28 @@ _MISSING: Final[Mapping[str, _Fact]] = {
     "tokens": _Fact(*_WHOLE),
     "cost_nanos": _Fact(*_WHOLE),
     "groups": _Fact(*_LIST, inner=_GROUP),
+    "undelivered": _ALERT["undelivered"],
+}
+_CHANGE: Final[Mapping[str, _Fact]] = {
+    "figure": _Fact(*_TEXT),
+    "old": _Fact(*_TEXT, or_null=True),
+    "new": _Fact(*_TEXT, or_null=True),
+}
+_REPORT: Final[Mapping[str, _Fact]] = {
+    "severity": _Fact(*_one_of(AVAILABLE)),
+    "decided_at": _Fact(*_MOMENT),
+    "zone": _ALERT["zone"],
+    "currency": _Fact(*_TEXT),
+    "dimensions": _MISSING["dimensions"],
+    "top_apps": _MISSING["top_apps"],
+    "month": _Fact("a month like 2026-10", _is_month),
+    "department_id": _Fact(*_TEXT),
+    "department_name": _Fact(*_TEXT, or_null=True),
+    "revision": _Fact(*_WHOLE),
+    "changes": _Fact(*_LIST, inner=_CHANGE),
+    "completions": _Fact(*_WHOLE),
+    "tokens": _Fact(*_WHOLE),
+    "cost_nanos": _Fact(*_WHOLE),
+    "total_cost_nanos": _Fact(*_WHOLE),
     "undelivered": _ALERT["undelivered"],
 }

@@ -15,7 +15,7 @@ import json
 import shlex
 from collections import Counter
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -247,7 +247,22 @@ def alert_view(facts: str) -> dict[str, Any]:
     view["decided"] = _moment(view["decided_at"], zone) if "decided_at" in view else None
     if "groups" in view:
         view |= _missing_view(view, currency)
+    if "total_cost_nanos" in view:
+        view |= _report_view(view, currency)
     return view
+
+
+def _report_view(view: Mapping[str, Any], currency: str) -> dict[str, Any]:
+    """A month's report in a line; ``department_argument`` is its id as a shell's word."""
+    return {
+        "month": Trusted(f"{date.fromisoformat(view['month'] + '-01'):%Y-%m}"),
+        "completions": _grouped(view["completions"]),
+        "tokens": _grouped(view["tokens"]),
+        "cost": _money(view["cost_nanos"], currency),
+        "total_cost": _money(view["total_cost_nanos"], currency),
+        "changed": _grouped(len(view["changes"])),
+        "department_argument": shlex.quote(view["department_id"]),
+    }
 
 
 def _missing_view(view: Mapping[str, Any], currency: str) -> dict[str, Any]:

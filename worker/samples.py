@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from worker.samples_missing import missing_facts
+from worker.samples_report import report_facts
 from worker.trial import trial_facts
 
 if TYPE_CHECKING:
@@ -172,6 +173,8 @@ def sample_facts(kind: str, samples: str) -> list[dict[str, Any]]:
         return [_available(make[TENANT](0))]
     if kind == MISSING:
         return [_missing(samples)]
+    if kind == REPORT:
+        return [_report(samples)]
     if kind != DIGEST:
         return [make[kind](0)]
     members = [make[DEPARTMENT if n % 4 == 0 else TENANT](n) for n in range(DIGEST_MESSAGES)]
@@ -181,6 +184,12 @@ def sample_facts(kind: str, samples: str) -> list[dict[str, Any]]:
 def _missing(samples: str) -> dict[str, Any]:
     names = {"long-names": _LONG, "hostile-names": _HOSTILE}.get(samples, ())
     facts = missing_facts(names, many=bool(names))
+    return facts | ({"undelivered": UNDELIVERED} if samples == "fallback" else {})
+
+
+def _report(samples: str) -> dict[str, Any]:
+    name = {"long-names": _LONG[0], "hostile-names": _HOSTILE[0]}.get(samples)
+    facts = report_facts(name, corrected=samples == "past")
     return facts | ({"undelivered": UNDELIVERED} if samples == "fallback" else {})
 
 
@@ -354,7 +363,8 @@ DIGEST: Final = "digest"
 TEST: Final = "test"
 AVAILABLE: Final = "available"
 MISSING: Final = "usage-missing"
-KINDS: Final = (TENANT, DEPARTMENT, AVAILABLE, MISSING, DIGEST, TEST)
+REPORT: Final = "roi-report"
+KINDS: Final = (TENANT, DEPARTMENT, AVAILABLE, MISSING, REPORT, DIGEST, TEST)
 # Sets that differ by the names that people choose.
 _NAMING: Final = frozenset({"long-names", "hostile-names"})
 # As the outbox is claimed: a digest's first line is its most urgent.
