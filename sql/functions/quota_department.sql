@@ -190,6 +190,8 @@ BEGIN
           AND s.slot = v_slot
           AND s.tokens_used BETWEEN -4000000000000000000 AND 4000000000000000000
           AND s.cost_used_nanos BETWEEN -4000000000000000000 AND 4000000000000000000
+          AND s.tokens_held BETWEEN -4000000000000000000 AND 4000000000000000000
+          AND s.cost_held_nanos BETWEEN -4000000000000000000 AND 4000000000000000000
           AND s.tokens_used + p_tokens BETWEEN s.tokens_floor AND s.tokens_ceiling
           AND s.cost_used_nanos + p_cost_nanos BETWEEN s.cost_floor_nanos AND s.cost_ceiling_nanos;
         IF FOUND THEN
@@ -204,8 +206,8 @@ BEGIN
     UPDATE quota_department_slots s SET
         tokens_used       = quota_clamp(s.tokens_used::numeric + p_tokens),
         cost_used_nanos   = quota_clamp(s.cost_used_nanos::numeric + p_cost_nanos),
-        tokens_held       = s.tokens_held + p_held_tokens,
-        cost_held_nanos   = s.cost_held_nanos + p_held_cost_nanos,
+        tokens_held       = quota_clamp(s.tokens_held::numeric + p_held_tokens),
+        cost_held_nanos   = quota_clamp(s.cost_held_nanos::numeric + p_held_cost_nanos),
         -- what doesn't fit is taken from legacy charges, so that used = requests + legacy stays true
         legacy_tokens     = quota_clamp(s.legacy_tokens - (s.tokens_used::numeric + p_tokens)
                                         + quota_clamp(s.tokens_used::numeric + p_tokens)),

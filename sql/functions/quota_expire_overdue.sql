@@ -249,6 +249,8 @@ BEGIN
             WHERE s.department_id = k.department_id AND s.environment = k.environment AND s.month = k.month
               AND s.slot = v_slot
               -- what changes nothing of what is used can't leave the band
+              AND s.tokens_held BETWEEN -4000000000000000000 AND 4000000000000000000
+              AND s.cost_held_nanos BETWEEN -4000000000000000000 AND 4000000000000000000
               AND ((k.tokens, k.cost_nanos) = (0, 0)
                    OR (s.tokens_used BETWEEN -4000000000000000000 AND 4000000000000000000
                        AND s.cost_used_nanos BETWEEN -4000000000000000000 AND 4000000000000000000

@@ -24,6 +24,8 @@ DECLARE
     v_tenants  text[];
     v_bookings quota_booking[] := '{}';
     v_marked   int;
+    v_waited   boolean := false;
+    c_few      CONSTANT int := 128;
     v_cost     bigint;
     u          quota_unpriced;
     r          quota_reservations;
@@ -39,11 +41,14 @@ BEGIN
     IF v_look.ready = '{}' AND v_look.tried = '{}' AND v_look.held IS NOT NULL THEN
         -- all that is left belongs to tenants that others have locked: wait for one
         PERFORM pg_advisory_xact_lock(hashtextextended(v_look.held, 1));
+        v_waited := true;
         SELECT l.* INTO v_look FROM quota_unpriced_look(v_limit, v_changed) l;
     END IF;
     v_tried := v_look.tried;
 
-    v_tenants := quota_lock_free_tenants(ARRAY(SELECT DISTINCT n.tenant_id FROM unnest(v_look.ready) n));
+    v_tenants := ARRAY(SELECT DISTINCT n.tenant_id FROM unnest(v_look.ready) n ORDER BY n.tenant_id);
+    -- nobody is waited for with a tenant in hand, nor is the gate of many tenants
+    v_tenants := CASE WHEN v_waited THEN quota_lock_who_is_free(v_tenants[1:c_few]) ELSE quota_lock_free_tenants(v_tenants) END;
     v_now := quota_now(p_now);
     FOR u IN SELECT n.* FROM unnest(v_look.ready) n WHERE n.tenant_id = ANY (v_tenants) LOOP
         SELECT * INTO r FROM quota_reservations q

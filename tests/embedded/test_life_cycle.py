@@ -71,6 +71,25 @@ async def test_recovers_after_kill_9_of_the_postmaster(server_home: Path) -> Non
     assert not server.is_ready()
 
 
+async def test_a_server_that_recovers_from_a_killed_backend_is_waited_for(
+    server_home: Path,
+) -> None:
+    with make_server(server_home / "pg") as server:
+        victim = await asyncpg.connect(server.dsn)
+        await victim.execute(
+            "CREATE TABLE kept AS SELECT generate_series(1, 50000) AS n, repeat('x', 200) AS x"
+        )
+        os.kill(victim.get_server_pid(), signal.SIGKILL)
+        victim.terminate()
+        time.sleep(0.05)  # noqa: ASYNC251  until it is noticed; nothing else runs here
+        again = make_server(server_home / "pg")
+        again.start()
+        try:
+            assert await query(again, "SELECT max(n) FROM kept") == 50_000
+        finally:
+            again.leave()
+
+
 def test_the_last_to_leave_stops_it(server_home: Path) -> None:
     first, second = make_server(server_home / "pg"), make_server(server_home / "pg")
     first.start()

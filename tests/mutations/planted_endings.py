@@ -272,8 +272,8 @@ BUGS = [
     bug(
         "one that can't end keeps its batch from ending",
         "quota_expire_overdue.sql",
-        "    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR SQLSTATE 'QW002' THEN\n        FOREACH",
-        "    EXCEPTION WHEN SQLSTATE 'QW009' THEN\n        FOREACH",
+        "    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR SQLSTATE 'QW002' THEN\n        v_apart",
+        "    EXCEPTION WHEN SQLSTATE 'QW009' THEN\n        v_apart",
         killed_by("test_extremes", "test_what_can_not_end_stays_alone_and_is_named"),
     ),
 ]

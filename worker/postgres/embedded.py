@@ -57,6 +57,8 @@ LOCK_POLL_SECONDS = 0.05
 START_ATTEMPTS = 40
 START_PAUSE_SECONDS = 0.25
 START_SECONDS = 120.0
+# pg_isready's answer of a server that starts, stops or recovers
+REJECTING = 1
 STOP_SECONDS = 60.0
 READY_CALL_SECONDS = 10.0
 READY_POLL_SECONDS = 0.02
@@ -194,6 +196,15 @@ class EmbeddedServer:
         # pg_ctl status believes a dead pid; this asks the server itself.
         return self._readiness(self._binaries()) == 0
 
+    def _is_up(self, binaries: Binaries) -> bool:
+        """Whether a server accepts connections; one that recovers from a crash is waited for."""
+        deadline = time.monotonic() + START_SECONDS
+        while (readiness := self._readiness(binaries)) == REJECTING:
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(START_PAUSE_SECONDS)
+        return readiness == 0
+
     def _readiness(self, binaries: Binaries) -> int:
         if not (self.socket_folder / f".s.PGSQL.{PORT}").exists():
             return 2
@@ -214,7 +225,7 @@ class EmbeddedServer:
     def _start_locked(self) -> None:
         binaries = self._binaries()
         self.cluster.refuse_other_major(binaries)
-        if self._readiness(binaries) == 0:
+        if self._is_up(binaries):
             return
         runnable = binaries
         if not self.cluster.is_own and not may_run(binaries, self.account):
@@ -254,6 +265,9 @@ class EmbeddedServer:
             if not any(sign in detail for sign in _ORPHANS_REMAIN):
                 break
             time.sleep(START_PAUSE_SECONDS)
+            # what was in the way may have been a living server amid its recovery
+            if self._is_up(binaries):
+                return
         raise EmbeddedServerError(
             f"the embedded PostgreSQL does not start: {last_line(detail)}{self.cluster.scarcity()} "
             f"(see {self.log_file}, or set POSTGRES_DSN)"
