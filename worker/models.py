@@ -128,6 +128,21 @@ class MissingTold(NamedTuple):
     messages: int
 
 
+class ReportDue(NamedTuple):
+    """A closed month's report that is to be built; ``department_id`` '': of all."""
+
+    month: date
+    department_id: str
+
+
+class ReportsBuilt(NamedTuple):
+    """One batch of reports: new revisions, mails queued, and what could not be built, and why."""
+
+    built: int
+    messages: int
+    faults: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
     """A claimed message: held until its lease ends.

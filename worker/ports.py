@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         MonthRolled,
         OutboxMessage,
         OverdueBatch,
+        ReportDue,
+        ReportsBuilt,
         SendRate,
         StaleEnded,
         TickLease,
@@ -217,6 +219,23 @@ class Diagnosis(Protocol):
 
     async def count_untold(self, now: datetime | None) -> int:
         """How many groups ``tell_missing`` would tell now; changes nothing."""
+
+
+class RoiReports(Protocol):
+    """What roi_report needs: the reports of closed months, and their mails."""
+
+    async def count_due(self, now: datetime | None) -> int:
+        """How many reports are to be built; changes nothing."""
+
+    async def due(
+        self, limit: int, after: ReportDue | None, now: datetime | None
+    ) -> Sequence[ReportDue]:
+        """At most ``limit`` of them in order, those behind ``after``."""
+
+    async def build(
+        self, month: date, departments: Sequence[str], now: datetime | None
+    ) -> ReportsBuilt:
+        """Build these of one month, each stored with its mails in one transaction."""
 
 
 class Outbox(Protocol):

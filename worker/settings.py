@@ -132,12 +132,25 @@ class DiagnosisSettings(NamedTuple):
     off: bool = False
 
 
+class ReportSettings(NamedTuple):
+    """Where the monthly reports go: an e-mail `channel`, and `to` the report of all.
+
+    Departments' reports go to their owner and finance addresses. `channel` None: they are
+    stored, and nobody gets one. `day`: of the month after, None: at the closing.
+    """
+
+    channel: str | None = None
+    to: tuple[str, ...] = ()
+    day: int | None = None
+
+
 class DeliverySettings(NamedTuple):
     """The channels and who is told on which. As it stands: the console alone.
 
     `channels` are in the order of their definition, each name once. `fallback` empty: others of
     the channels, `fallback_names` says which. `source` says where it was read, None: the variables;
     `secret_variables` are those that a file's secrets stand in. `asking`: only a file has sources.
+    `report` None: no monthly reports are made.
     """
 
     channels: tuple[ChannelSettings, ...] = ()
@@ -150,6 +163,7 @@ class DeliverySettings(NamedTuple):
     secret_variables: tuple[str, ...] = ()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
     asking: AskingSettings = AskingSettings()
+    report: ReportSettings | None = None
 
     @property
     def fallback_names(self) -> tuple[str, ...]:

@@ -73,3 +73,15 @@ SELECT d.environment, d.day, sum(d.completions) AS completions, sum(d.input_toke
 SELECT b.department_id, b.environment, b.monthly_tokens, b.monthly_cost_cents, b.topup_tokens, b.topup_cost_cents
   FROM quota_month_budgets b
  WHERE b.month = $1::date AND ($2::text IS NULL OR b.department_id = $2::text);
+
+-- name: report_store
+SELECT revision, made, messages
+  FROM quota_report_store($1::date, $2::text, $3::bigint, $4::text, $5::text, $6::jsonb, $7::jsonb, $8::jsonb,
+                          $9::text, $10::text[], $11::timestamptz);
+
+-- name: report_due
+SELECT d.month, d.department_id
+  FROM quota_report_due(coalesce($1::timestamptz, clock_timestamp()), $2::integer, $3::date, $4::text, $5::integer) d;
+
+-- name: count_reports_due
+SELECT count(*) FROM quota_report_due(coalesce($1::timestamptz, clock_timestamp()), $2::integer);

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 import pytest
 
 from worker.assets import Assets
-from worker.errors import UnknownNameError, UsageError
+from worker.clock import monotonic_seconds
+from worker.errors import InvalidInputError, UnknownNameError, UsageError
+from worker.jobs import roi_report
+from worker.jobs.context import Deadline, JobContext, JobPorts
 from worker.postgres.pool import open_pool
 from worker.postgres.queries import load_queries
 from worker.postgres.roi import OF_ALL, PostgresRoi
+from worker.postgres.roi_reports import PostgresRoiReports
+from worker.report.json_file import load_summary
 from worker.roi.figures import Reason
+from worker.settings import ReportSettings
 
 from sql.calls import Calls, at
 from sql.rolling import roll, tenant
@@ -88,16 +96,17 @@ async def write_october(conn: Connection) -> Calls:
 
 
 @pytest.fixture
-async def roi(dsn: str) -> AsyncIterator[PostgresRoi]:
+async def pool(dsn: str) -> AsyncIterator[asyncpg.Pool]:
     pool = await open_pool(dsn)
-    yield PostgresRoi(pool, load_queries(Assets(), "roi"))
+    yield pool
     await pool.close()
 
 
 async def test_a_report_is_of_what_the_ledger_and_the_outcomes_have(
-    conn: Connection, roi: PostgresRoi
+    conn: Connection, pool: asyncpg.Pool
 ) -> None:
     calls = await write_october(conn)
+    roi = PostgresRoi(pool, load_queries(Assets(), "roi"))
     async with roi.reading(OCTOBER) as reading:
         sales, of_all = await reading.summary("sales"), await reading.summary(OF_ALL)
         assert [reading.locale(one) for one in ("sales", "ops", OF_ALL)] == ["en", "zh-CN", "zh-CN"]
@@ -164,3 +173,125 @@ async def test_a_report_is_of_what_the_ledger_and_the_outcomes_have(
         with pytest.raises(UsageError, match=words):
             async with roi.reading(month):
                 pass
+
+
+class World:
+    """Reports of a database, as the job builds them; ``beside`` has connections of its own."""
+
+    def __init__(self, pool: asyncpg.Pool, **changes: Any) -> None:
+        queries = load_queries(Assets(), "roi")
+        settings = ReportSettings(**({"channel": "mail", "to": ("cfo@example.com",)} | changes))
+        self.reports = PostgresRoiReports(pool, queries, PostgresRoi(pool, queries), settings)
+
+    async def run(self, now: str) -> tuple[int, int]:
+        """One run of the job: revisions made, mails queued."""
+        deadline = Deadline(60.0, monotonic_seconds)
+        ports = JobPorts(*[cast("Any", None)] * 8, reports=self.reports)
+        counts = await roi_report.run(JobContext(at(now), deadline, False, ports))
+        assert (counts.failed, counts.leftover) == (0, False)
+        return counts.built, counts.messages
+
+
+async def test_a_closed_month_is_told_once_and_again_where_it_changed(
+    dsn: str, conn: Connection, pool: asyncpg.Pool
+) -> None:
+    calls = await write_october(conn)
+    # October is open; September closed on October 10
+    assert await World(pool, day=11).run("2026-10-10T23:59:59") == (0, 0)
+    assert await World(pool, day=11).run("2026-10-11T00:00:00") == (2, 3)
+    assert await World(pool).run("2026-10-12T00:00:00") == (0, 0)
+
+    # Caught up once after weeks, by four at a time.
+    await roll(conn, at(CLOSES))
+    world = World(pool)
+    pools = [await open_pool(dsn) for _ in range(4)]  # as of four processes
+    runs = await asyncio.gather(*(World(one).run("2026-11-25T10:00:00") for one in pools))
+    for one in pools:
+        await one.close()
+    assert [sum(counts) for counts in zip(*runs, strict=True)] == [3, 4]
+    stored = await conn.fetch(
+        "SELECT department_id, revision, locale, changes FROM quota_reports WHERE month = $1 ORDER BY 1",
+        OCTOBER,
+    )
+    assert [tuple(row) for row in stored] == [
+        ("", 1, "zh-CN", "[]"),
+        ("ops", 1, "zh-CN", "[]"),
+        ("sales", 1, "en", "[]"),
+    ]
+    summary = (
+        "SELECT summary FROM quota_reports WHERE month = $1 AND department_id = $2 AND revision = 1"
+    )
+    async with PostgresRoi(pool, load_queries(Assets(), "roi")).reading(OCTOBER) as reading:
+        for department in ("sales", OF_ALL):
+            kept = load_summary(await conn.fetchval(summary, OCTOBER, department))
+            assert kept == await reading.summary(department)
+    mails = await conn.fetch(
+        "SELECT recipient, kind, channel, locale, subject, facts ->> 'month' AS month, facts ->> 'revision' AS revision,"
+        " state FROM quota_outbox WHERE facts ->> 'month' = '2026-10' ORDER BY lower(recipient)"
+    )
+    assert [tuple(row) for row in mails] == [
+        (address, "roi-report", "mail", locale, subject, "2026-10", "1", "pending")
+        for address, locale, subject in (
+            ("Boss@example.com", "en", "sales"),
+            ("cfo@example.com", "zh-CN", None),
+            ("money@example.com", "en", "sales"),
+            ("ops@example.com", "zh-CN", "ops"),
+        )
+    ]
+
+    # What is booked later for October is November's; outcomes make a new revision, of whom they are, and of all.
+    await calls.settle(
+        "shop", f"shop 2026-10-05 {30 * UNIT}", (600, 500, 31 * UNIT), now=at(CLOSES)
+    )
+    await roll(conn, at("2026-11-26T00:00:00"))
+    assert await world.run("2026-11-26T00:00:00") == (0, 0)
+    await outcome(conn, OCTOBER, "sales", "orders", "100")
+    assert await world.run("2026-12-24T00:00:00") == (2, 3)
+    assert await world.run("2026-12-24T01:00:00") == (0, 0)
+    changes = await conn.fetchval(
+        "SELECT changes FROM quota_reports WHERE (month, department_id, revision) = ($1, 'sales', 2)",
+        OCTOBER,
+    )
+    assert {one["figure"]: (one["old"], one["new"]) for one in json.loads(changes)} == {
+        "orders": ("80", "100"),
+        "orders.cost_per_one": (str(UNIT // 2), str(UNIT * 2 // 5)),
+        "orders.per_million_tokens": ("40000", "50000"),
+        "orders.per_cost_unit": ("2", "5/2"),
+    }
+    # Imported again as it was: looked at, and nothing to tell.
+    await outcome(conn, OCTOBER, "sales", "orders", "100")
+    assert await world.reports.count_due(at("2026-12-24T02:00:00")) == 3
+    assert await world.run("2026-12-24T02:00:00") == (0, 0)
+    assert await world.reports.count_due(at("2026-12-24T02:00:00")) == 0
+
+
+async def test_only_what_is_closed_is_stored_and_nothing_older_replaces_it(
+    conn: Connection, pool: asyncpg.Pool
+) -> None:
+    await write_october(conn)
+    reports = World(pool).reports
+    roi = PostgresRoi(pool, load_queries(Assets(), "roi"))
+    async with roi.reading(OCTOBER) as reading:
+        with pytest.raises(InvalidInputError, match="2026-10 is not closed yet"):
+            await reports.store(reading, "sales", await reading.summary("sales"), None)
+    async with roi.reading(SEPTEMBER) as old:
+        before = await old.summary("sales")
+        await outcome(conn, SEPTEMBER, "sales", "orders", "6")
+        async with roi.reading(SEPTEMBER) as new:
+            done = await reports.store(new, "sales", await new.summary("sales"), None)
+            assert done == (1, True, 2)
+        assert await reports.store(old, "sales", before, None) == (1, False, 0)
+    # An owner that comes later gets it when it is sent again; nobody gets it twice.
+    await conn.execute(
+        "UPDATE departments SET owner_emails = '{BOSS@example.com, new@example.com}'"
+    )
+    async with roi.reading(SEPTEMBER) as reading:
+        summary = await reading.summary("sales")
+        assert await reports.store(reading, "sales", summary, None) == (1, False, 1)
+        silent = World(pool, channel=None).reports
+        assert await silent.store(reading, OF_ALL, await reading.summary(OF_ALL), None) == (
+            1,
+            True,
+            0,
+        )
+    assert await conn.fetchval("SELECT count(*) FROM quota_outbox") == 3

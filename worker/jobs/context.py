@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Months,
         Outbox,
         Outlook,
+        RoiReports,
         SourceLedger,
         UsageSource,
         Warnings,
@@ -104,7 +105,7 @@ class Asking(NamedTuple):
 class JobPorts(NamedTuple):
     """The adapters that jobs may use, as Protocols. Built once per process.
 
-    ``asking`` None: no usage source is configured.
+    ``asking`` None: no usage source is configured. ``reports`` None: no monthly reports are.
     """
 
     ledger: Ledger
@@ -116,6 +117,7 @@ class JobPorts(NamedTuple):
     diagnosis: Diagnosis
     outlook: Outlook
     asking: Asking | None = None
+    reports: RoiReports | None = None
 
 
 class JobContext(NamedTuple):
