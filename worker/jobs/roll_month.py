@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from worker.errors import LockTimeoutError
+from worker.errors import LockTimeoutError, SerializationError
 from worker.jobs.context import JobCounts
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ async def run(ctx: JobContext) -> RollCounts:
     leftover = False
     try:
         adjustments = await ctx.ports.months.book_adjustments(ctx.now)
-    except LockTimeoutError:
-        # one of the months is just being closed
+    except (LockTimeoutError, SerializationError):
+        # one of the months is just being closed; or a deadlock's victim: the next tick does it
         leftover = True
     months = await ctx.ports.months.months_to_roll(ctx.now)
     leftover = leftover or len(months) > MAX_MONTHS
@@ -54,8 +54,8 @@ async def run(ctx: JobContext) -> RollCounts:
         try:
             await _book_legacy(ctx, month)
             result = await ctx.ports.months.roll(month, ctx.now)
-        except LockTimeoutError:
-            # another process rolls this month right now
+        except (LockTimeoutError, SerializationError):
+            # another process rolls this month right now, or the other of a deadlock went on
             leftover = True
             continue
         rolled += 1
