@@ -1,6 +1,6 @@
 """Pages to look at in a browser: `PYTHONPATH=tests python -m pictures FOLDER`.
 
-Each mail as it is sent, each Feishu card as a look-alike of what the client draws.
+Each mail as it is sent, each Feishu card as a look-alike of what the client draws, each report.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from pictures.cards import card_page
+from pictures.reports import write_reports
 from worker.assets import Assets
 from worker.models import OutboxMessage
 from worker.notifiers.feishu_card import card_bodies, worst
@@ -38,6 +39,7 @@ def messages(kind: str, samples: str, language: str) -> list[OutboxMessage]:
 def main(folder: Path) -> None:
     """Write every page; those that are there are written anew."""
     folder.mkdir(parents=True, exist_ok=True)
+    write_reports(folder)
     renderer = Renderer(Assets())
     for kind in (TENANT, DEPARTMENT, DIGEST):
         for samples in SAMPLES:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WIDTH: Final = 1120  # shown at half of it, for screens of two dots to a pixel
 HEIGHT: Final = 480
 BAR_HEIGHT: Final = 60
-COLOURS: Final = 24
+COLOURS: Final = 32
 FONT_SIZE: Final = 32  # a phone shows it at a quarter
 LEFT: Final = 130
 RIGHT: Final = 20
@@ -194,6 +194,10 @@ def _rows(bars: Sequence[Bar], line: float | None) -> bytes:
 
 
 def _png(image: Any) -> bytes:  # noqa: ANN401  Pillow is imported late
+    from PIL import Image
+
     held = BytesIO()
-    image.quantize(COLOURS).save(held, "PNG", optimize=True)
+    image.quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+        held, "PNG", compress_level=9
+    )
     return held.getvalue()

@@ -60,13 +60,18 @@ def html_report(
     return text
 
 
-def html_page(summary: Summary, locale: str | None, charts: Mapping[str, bytes]) -> str:
+def html_page(
+    summary: Summary,
+    locale: str | None,
+    charts: Mapping[str, bytes],
+    correction: Correction | None = None,
+) -> str:
     """The same with the charts inside: one file to open in a browser."""
     images = {
         name: f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
         for name, png in charts.items()
     }
-    return html_report(summary, locale, images)
+    return html_report(summary, locale, images, correction)
 
 
 def _rendered(
