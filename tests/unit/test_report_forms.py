@@ -151,7 +151,11 @@ def test_the_text_is_complete_by_itself(usual: Summary) -> None:
     assert "2026年10月尚未关账" in chinese
     assert "每笔订单费用" in chinese
     assert "GMV: 本月 本月未导入GMV" in chinese
-    assert "rovisional" not in text_report(a_month(provisional=False), "en")
+    of_all = text_report(a_month(provisional=False, of_all=True), "en")
+    assert "rovisional" not in of_all
+    # a tenant without a department spends without a budget, too
+    assert "for a day: not every department with usage has one." in of_all
+    assert "for a day: no budget is set." in of_all
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

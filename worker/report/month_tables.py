@@ -182,7 +182,13 @@ def _daily_table(build: Build, number: int, curve: Curve) -> Table:
     )
     even = curve.even_cost_nanos
     if even.value is None:
-        notes = [build.say("even_none", why=build.reader.why(missing(even)))]
+        some = any(
+            use.cost_allowed_nanos is not None
+            for use in build.summary.budgets
+            if use.environment == curve.environment
+        )
+        why = build.say("budget_not_of_all") if some else build.reader.why(missing(even))
+        notes = [build.say("even_none", why=why)]
     else:
         notes = [build.say("even_day", amount=build.reader.money(even.value))]
     if curve.rest != NOTHING:

@@ -92,6 +92,7 @@ WORDS: Final = {
     "tokens_so_far": "Tokens so far",
     "even_day": "An even share of the budget is {amount} a day: the line in the chart.",
     "even_none": "No even share of the budget for a day: {why}.",
+    "budget_not_of_all": "not every department with usage has one",
     "rest": "The month's total has {amount} and {tokens} tokens that no day has: days and totals were not of one moment.",
     "budget_sums": "A budget of all is the sum over the departments that have one, against what these used.",
     "environment_production": "Production",

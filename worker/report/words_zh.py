@@ -92,6 +92,7 @@ WORDS: Final = {
     "tokens_so_far": "累计 token",
     "even_day": "预算按天均分为每天 {amount}:即图中的线。",
     "even_none": "没有按天均分的预算:{why}。",
+    "budget_not_of_all": "并非所有有用量的部门都有预算",
     "rest": "月合计中有 {amount} 和 {tokens} 个 token 不在任何一天:日数据与合计不是同一时刻的。",
     "budget_sums": "全部部门的预算为各有预算部门之和,与这些部门的用量相比。",
     "environment_production": "生产",
