@@ -6,7 +6,8 @@
 --   held          held differs from the open requests' estimates
 --   posted        used differs from the requests' charges plus legacy charges
 --   direct_write  the same, what was booked doesn't, and no request explains it: somebody wrote into the row
---   booked        used is right, what was booked isn't
+--   booked        used is right, what was booked isn't; or legacy charges are noted that there never were: expected
+--                 is 0 then, found what is noted
 --   negative      a counter below zero
 --   orphan        requests of a day that has no row
 CREATE OR REPLACE FUNCTION quota_audit_counters(p_month date, p_tenants text[], p_span tstzrange)
@@ -18,14 +19,20 @@ LANGUAGE sql STABLE
 AS $$
     WITH days AS MATERIALIZED (
         -- a day more on either side: a charge may stand on the neighbouring day, in another month
-        SELECT d.*, d.used_c - d.legacy_c - d.charged_c AS off_c, f.off_i, f.off_o, f.off_n, f.hoff_i, f.hoff_o, f.hoff_n,
+        SELECT d.*, g.ghost_c, g.ghost_i, g.ghost_o, g.ghost_n, f.off_c, f.off_i, f.off_o, f.off_n, f.hoff_i, f.hoff_o, f.hoff_n,
                -- what of it a wrong hold doesn't explain
                CASE WHEN f.off_i = f.hoff_i THEN 0 ELSE f.off_i END AS post_i,
                CASE WHEN f.off_o = f.hoff_o THEN 0 ELSE f.off_o END AS post_o,
                CASE WHEN f.off_n = f.hoff_n THEN 0 ELSE f.off_n END AS post_n
           FROM quota_audit_days(p_month - 1, (p_month + interval '1 month')::date + 1, p_tenants, p_span) d
-         CROSS JOIN LATERAL (SELECT d.used_i - d.legacy_i - d.charged_i AS off_i, d.used_o - d.legacy_o - d.charged_o AS off_o,
-                                    d.used_n - d.legacy_n - d.charged_n AS off_n,
+         CROSS JOIN LATERAL (SELECT quota_audit_ghost(d.used_c, d.booked_c, d.legacy_c, d.charged_c) AS ghost_c,
+                                    quota_audit_ghost(d.used_i, d.booked_i, d.legacy_i, d.charged_i) AS ghost_i,
+                                    quota_audit_ghost(d.used_o, d.booked_o, d.legacy_o, d.charged_o) AS ghost_o,
+                                    quota_audit_ghost(d.used_n, d.booked_n, d.legacy_n, d.charged_n) AS ghost_n) g
+         CROSS JOIN LATERAL (SELECT d.used_c - d.charged_c - d.legacy_c + g.ghost_c AS off_c,
+                                    d.used_i - d.charged_i - d.legacy_i + g.ghost_i AS off_i,
+                                    d.used_o - d.charged_o - d.legacy_o + g.ghost_o AS off_o,
+                                    d.used_n - d.charged_n - d.legacy_n + g.ghost_n AS off_n,
                                     d.held_i - d.holds_i AS hoff_i, d.held_o - d.holds_o AS hoff_o,
                                     d.held_n - d.holds_n AS hoff_n) f
     ), twins AS (
@@ -50,6 +57,11 @@ AS $$
            AND a.post_n IN (0, g.sign * r.charged_cost_nanos) AND a.off_c IN (0, g.sign)
            AND r.admitted_at >= lower(p_span) AND r.admitted_at < upper(p_span)
          ORDER BY a.tenant_id, a.period, whole DESC, r.admitted_at DESC, r.request_id
+    ), ghosts AS MATERIALIZED (
+        -- days whose notes of legacy charges are all wrong, and so no sign of other programs
+        SELECT a.tenant_id, a.period FROM days a
+         WHERE (a.ghost_c, a.ghost_i, a.ghost_o, a.ghost_n) <> (0, 0, 0, 0)
+           AND (a.ghost_c, a.ghost_i, a.ghost_o, a.ghost_n) = (a.legacy_c, a.legacy_i, a.legacy_o, a.legacy_n)
     ), keepers AS (
         -- other programs write for these tenants, and mean it: they have legacy charges, or a row that none of
         -- our functions ever booked on, or nothing but direct writes
@@ -64,7 +76,8 @@ AS $$
                         WHERE u.tenant_id = k.tenant_id AND u.period >= (p_month - interval '1 month')::date
                           AND u.period < (p_month + interval '1 month')::date
                           AND (u.legacy_completions, u.legacy_input_tokens, u.legacy_output_tokens, u.legacy_cost_nanos)
-                              <> (0, 0, 0, 0))
+                              <> (0, 0, 0, 0)
+                          AND (u.tenant_id, u.period) NOT IN (SELECT g.tenant_id, g.period FROM ghosts g))
             OR NOT EXISTS (SELECT FROM quota_reservations r
                             WHERE r.tenant_id = k.tenant_id AND r.period >= p_month
                               AND r.period < (p_month + interval '1 month')::date)
@@ -81,8 +94,8 @@ AS $$
          ORDER BY a.tenant_id, a.period, r.admitted_at DESC, r.request_id
     ), counters AS (
         SELECT a.tenant_id, a.period, a.is_there, t.twin, p.request_id AS post_request, p.sign AS post_sign, p.whole,
-               h.request_id AS held_request, v.dimension, v.used, v.booked, v.charged, v.held, v.holds, v.post,
-               v.charged + v.legacy AS right_used,
+               h.request_id AS held_request, v.dimension, v.used, v.booked, v.charged, v.held, v.holds, v.post, v.ghost,
+               v.charged + v.legacy - v.ghost AS right_used,
                -- a direct write that stays, whatever it equals
                k.tenant_id IS NOT NULL AND v.booked = v.charged + v.legacy AS keeps
           FROM days a
@@ -91,11 +104,11 @@ AS $$
           LEFT JOIN held h ON h.tenant_id = a.tenant_id AND h.period = a.period
           LEFT JOIN keepers k ON k.tenant_id = a.tenant_id
          CROSS JOIN LATERAL (VALUES
-               ('completions', a.used_c, a.booked_c, a.legacy_c, a.charged_c, 0, 0, a.off_c),
-               ('input_tokens', a.used_i, a.booked_i, a.legacy_i, a.charged_i, a.held_i, a.holds_i, a.post_i),
-               ('output_tokens', a.used_o, a.booked_o, a.legacy_o, a.charged_o, a.held_o, a.holds_o, a.post_o),
-               ('cost_nanos', a.used_n, a.booked_n, a.legacy_n, a.charged_n, a.held_n, a.holds_n, a.post_n)
-               ) AS v (dimension, used, booked, legacy, charged, held, holds, post)
+               ('completions', a.used_c, a.booked_c, a.legacy_c, a.charged_c, 0, 0, a.off_c, a.ghost_c),
+               ('input_tokens', a.used_i, a.booked_i, a.legacy_i, a.charged_i, a.held_i, a.holds_i, a.post_i, a.ghost_i),
+               ('output_tokens', a.used_o, a.booked_o, a.legacy_o, a.charged_o, a.held_o, a.holds_o, a.post_o, a.ghost_o),
+               ('cost_nanos', a.used_n, a.booked_n, a.legacy_n, a.charged_n, a.held_n, a.holds_n, a.post_n, a.ghost_n)
+               ) AS v (dimension, used, booked, legacy, charged, held, holds, post, ghost)
          WHERE a.period >= p_month AND a.period < (p_month + interval '1 month')::date
     )
     SELECT c.tenant_id, c.period, c.dimension, f.kind, f.expected, f.found, f.request_id, f.cause,
@@ -146,9 +159,19 @@ AS $$
                          'since all of this tenant''s charges come from requests' END
          WHERE c.is_there AND c.used >= 0 AND c.post <> 0
         UNION ALL
-        SELECT 'booked', c.right_used, c.booked, NULL,
-               'used is right, but the note of what was booked (booked_*) was changed by something other than the '
-               'ledger''s functions; reconcile would fold in a direct write that was none'
-         WHERE c.is_there AND c.used >= 0 AND c.used = c.right_used AND c.booked <> c.right_used
+        SELECT 'booked', CASE WHEN c.ghost = 0 THEN c.right_used ELSE 0 END,
+               CASE WHEN c.ghost = 0 THEN c.booked ELSE c.ghost END, NULL,
+               CASE WHEN c.ghost = 0
+                        THEN 'used is right, but the note of what was booked (booked_*) was changed by something other than '
+                             'the ledger''s functions; reconcile would fold in a direct write that was none'
+                    ELSE 'used is what the requests say, but legacy charges are noted (legacy_*): the note, or booked_* before a '
+                         'reconcile, was changed by something other than the ledger''s functions' END
+         WHERE c.is_there AND c.used >= 0 AND c.used = c.right_used AND (c.booked <> c.right_used OR c.ghost <> 0)
      ) f
 $$;
+
+-- How much of a counter's noted legacy charges there never was: all of it where used is what the requests say, but for a
+-- direct write that took back what is noted. Of a day without a row nothing is noted.
+CREATE OR REPLACE FUNCTION quota_audit_ghost(p_used numeric, p_booked numeric, p_legacy numeric, p_charged numeric) RETURNS numeric
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT CASE WHEN p_used = p_charged AND p_booked <> p_charged + p_legacy THEN p_legacy ELSE 0 END $$;

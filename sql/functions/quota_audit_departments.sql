@@ -104,3 +104,48 @@ AS $$
        -- those of tenants that have no department, any more perhaps
        AND c.booked <> c.assigned + CASE c.dimension WHEN 'tokens_used' THEN f.t ELSE f.n END
 $$;
+
+-- How much more each department's slots note as legacy charges than its present tenants' days do, where they differ.
+CREATE OR REPLACE FUNCTION quota_audit_legacy_off(p_month date)
+RETURNS TABLE (department_id text, environment text, t numeric, n numeric)
+LANGUAGE sql STABLE
+AS $$
+    SELECT q.department_id, q.environment, sum(q.t), sum(q.n)
+      FROM (SELECT s.department_id, s.environment, s.legacy_tokens::numeric AS t, s.legacy_cost_nanos::numeric AS n
+              FROM quota_department_slots s
+             WHERE s.month = p_month
+             UNION ALL
+            SELECT l.department_id, l.environment, -(u.legacy_input_tokens::numeric + u.legacy_output_tokens), -u.legacy_cost_nanos
+              FROM quota_usage u JOIN tenant_limits l ON l.tenant_id = u.tenant_id
+             WHERE u.period >= p_month AND u.period < (p_month + interval '1 month')::date AND l.department_id IS NOT NULL
+               AND (u.legacy_input_tokens, u.legacy_output_tokens, u.legacy_cost_nanos) <> (0, 0, 0)) q
+     GROUP BY q.department_id, q.environment
+    HAVING (sum(q.t), sum(q.n)) <> (0, 0)
+$$;
+
+-- The department to which a mend of a tenant's day belongs. p_tokens, p_cost_nanos: the change of legacy charges that are
+-- dropped; they go where such are, among the departments under which the tenant's requests of the month were admitted
+-- and its present one, since the tenant may have moved. Else the department of the day's requests, else the present one.
+CREATE OR REPLACE FUNCTION quota_audit_owner(
+    p_tenant text, p_month date, p_period date, p_tokens numeric, p_cost_nanos numeric,
+    OUT department_id text, OUT environment text
+)
+LANGUAGE sql STABLE
+AS $$
+    SELECT c.department_id, c.environment
+      FROM (SELECT q.department_id, q.environment, sum(q.requests) AS requests, bool_or(q.present) AS present
+              FROM (SELECT r.department_id, r.environment, (r.period = p_period)::int AS requests, false AS present
+                      FROM quota_reservations r
+                     WHERE r.tenant_id = p_tenant AND r.period >= p_month AND r.period < (p_month + interval '1 month')::date
+                     UNION ALL
+                    SELECT l.department_id, l.environment, 0, true FROM tenant_limits l WHERE l.tenant_id = p_tenant) q
+             GROUP BY q.department_id, q.environment) c
+     CROSS JOIN LATERAL (SELECT coalesce(sum(s.legacy_tokens), 0) AS t, coalesce(sum(s.legacy_cost_nanos), 0) AS n
+                           FROM quota_department_slots s
+                          WHERE s.department_id = c.department_id AND s.environment = c.environment AND s.month = p_month) k
+     ORDER BY (p_tokens, p_cost_nanos) <> (0, 0)
+              AND (p_tokens = 0 OR sign(k.t) = -sign(p_tokens) AND abs(k.t) >= abs(p_tokens))
+              AND (p_cost_nanos = 0 OR sign(k.n) = -sign(p_cost_nanos) AND abs(k.n) >= abs(p_cost_nanos)) DESC,
+              c.requests DESC, c.present DESC, c.department_id, c.environment
+     LIMIT 1
+$$;

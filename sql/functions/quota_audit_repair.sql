@@ -28,6 +28,7 @@ DECLARE
     v_tenants  text[];
     v_rows     bigint;
     v_drifts   jsonb;
+    v_legacy   jsonb;
     v_bookings quota_booking[];
 BEGIN
     IF p_limit IS NULL OR p_limit NOT BETWEEN 1 AND 1000 THEN
@@ -44,11 +45,13 @@ BEGIN
     -- Before any lock, as it reads the month: every function changes requests and slots alike, so that how far a
     -- department's month is off stays as it is measured here.
     SELECT jsonb_agg(to_jsonb(d)) INTO v_drifts FROM quota_audit_departments(v_month, v_span) d;
+    -- the same of how far what is noted as legacy charges on the two sides differs
+    SELECT jsonb_agg(to_jsonb(g)) INTO v_legacy FROM quota_audit_legacy_off(v_month) g WHERE v_tenants <> '{}';
     PERFORM quota_lock_tenants(v_tenants);
     v_now := quota_now(p_now);
 
     v_rows := quota_audit_mend_requests(v_month, v_tenants, v_run, v_now);
-    v_bookings := quota_audit_mend_days(v_month, v_tenants, v_run, v_now);
+    v_bookings := quota_audit_mend_days(v_month, v_tenants, v_legacy, v_run, v_now);
     PERFORM quota_audit_mend_closed(v_month, v_tenants, v_run, v_now);
     IF v_rows > 0 THEN      -- but for what was changed here
         SELECT jsonb_agg(to_jsonb(d)) INTO v_drifts FROM quota_audit_departments(v_month, v_span) d;
@@ -84,7 +87,7 @@ BEGIN
     ), seen AS (
         SELECT w.kind, w.cause, r, r.usage_in_tokens IS NOT NULL AND r.usage_out_tokens IS NOT NULL AS known,
                CASE WHEN quota_audit_astray(r, v_open) THEN quota_audit_home(r) ELSE r.period END AS home,
-               quota_audit_astray(r, v_open) AND quota_audit_home(r) = r.period AS misdated,
+               quota_audit_astray(r, v_open) AND quota_audit_home(r) <> quota_day(r.admitted_at) AS misdated,
                r.stale_policy IN ('estimate', 'partial', 'release') AS by_policy,
                greatest(r.estimated_in_tokens, 0) AS est_i, greatest(r.estimated_out_tokens, 0) AS est_o,
                greatest(r.estimated_cost_nanos, 0) AS est_n,
@@ -183,8 +186,9 @@ BEGIN
     RETURN v_rows;
 END $$;
 
--- Days. The caller holds the tenants' locks. Returns by how much legacy charges changed, for the departments.
-CREATE OR REPLACE FUNCTION quota_audit_mend_days(p_month date, p_tenants text[], p_run uuid, p_now timestamptz)
+-- Days. The caller holds the tenants' locks. Returns by how much legacy charges changed, for the departments. p_legacy:
+-- rows of quota_audit_legacy_off: legacy charges that there never were are taken from a department only where it has them.
+CREATE OR REPLACE FUNCTION quota_audit_mend_days(p_month date, p_tenants text[], p_legacy jsonb, p_run uuid, p_now timestamptz)
 RETURNS quota_booking[]
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -212,7 +216,10 @@ BEGIN
                max(j.target - j.charged) FILTER (WHERE j.dimension = 'cost_nanos') AS ln,
                max(j.holds) FILTER (WHERE j.dimension = 'input_tokens') AS hi,
                max(j.holds) FILTER (WHERE j.dimension = 'output_tokens') AS ho,
-               max(j.holds) FILTER (WHERE j.dimension = 'cost_nanos') AS hn
+               max(j.holds) FILTER (WHERE j.dimension = 'cost_nanos') AS hn,
+               -- where used is right, what goes of legacy charges was a wrong note
+               coalesce(bool_or(j.kind = 'booked') FILTER (WHERE j.dimension IN ('input_tokens', 'output_tokens')), false) AS ghost_t,
+               coalesce(bool_or(j.kind = 'booked') FILTER (WHERE j.dimension = 'cost_nanos'), false) AS ghost_n
           FROM judged j GROUP BY j.tenant_id, j.period
     ), made AS (
         INSERT INTO quota_usage AS u (
@@ -227,7 +234,8 @@ BEGIN
         ON CONFLICT DO NOTHING
         RETURNING u.tenant_id, u.period, u.booked_completions::numeric AS bc, u.booked_input_tokens::numeric AS bi,
                   u.booked_output_tokens::numeric AS bo, u.booked_cost_nanos::numeric AS bn,
-                  0::numeric AS li, 0::numeric AS lo, 0::numeric AS ln, false AS drops_i, false AS drops_o, false AS drops_n
+                  0::numeric AS li, 0::numeric AS lo, 0::numeric AS ln, false AS drops_i, false AS drops_o, false AS drops_n,
+                  false AS ghost_t, false AS ghost_n
     ), changed AS (
         UPDATE quota_usage u SET
             completions          = coalesce(d.c, u.completions),
@@ -259,7 +267,8 @@ BEGIN
                   u.legacy_cost_nanos::numeric - b.legacy_cost_nanos AS ln,
                   abs(u.legacy_input_tokens::numeric) < abs(b.legacy_input_tokens::numeric) AS drops_i,
                   abs(u.legacy_output_tokens::numeric) < abs(b.legacy_output_tokens::numeric) AS drops_o,
-                  abs(u.legacy_cost_nanos::numeric) < abs(b.legacy_cost_nanos::numeric) AS drops_n
+                  abs(u.legacy_cost_nanos::numeric) < abs(b.legacy_cost_nanos::numeric) AS drops_n,
+                  d.ghost_t, d.ghost_n
     ), split AS MATERIALIZED (
         -- dropped: legacy charges that were booked to some department before; kept: new ones, as reconcile books them
         SELECT q.*, CASE WHEN q.drops_i THEN q.li ELSE 0 END + CASE WHEN q.drops_o THEN q.lo ELSE 0 END AS dropped_t,
@@ -267,11 +276,39 @@ BEGIN
                CASE WHEN q.drops_i THEN 0 ELSE q.li END + CASE WHEN q.drops_o THEN 0 ELSE q.lo END AS kept_t,
                CASE WHEN q.drops_n THEN 0 ELSE q.ln END AS kept_n
           FROM (SELECT * FROM made UNION ALL SELECT * FROM changed) q
+    ), short AS MATERIALIZED (
+        -- of wrong notes: how much the tenant's departments lack of what their tenants' days noted, and so never had
+        SELECT s.tenant_id, s.period,
+               coalesce(g.t, 0) + CASE WHEN l.department_id IS NULL THEN s.dropped_t ELSE 0 END AS t,
+               coalesce(g.n, 0) + CASE WHEN l.department_id IS NULL THEN s.dropped_n ELSE 0 END AS n,
+               sum(s.dropped_t) FILTER (WHERE s.ghost_t) OVER wt AS sum_t, sum(s.dropped_n) FILTER (WHERE s.ghost_n) OVER wn AS sum_n
+          FROM split s
+          LEFT JOIN tenant_limits l ON l.tenant_id = s.tenant_id
+          LEFT JOIN LATERAL (
+               SELECT sum(x.t) AS t, sum(x.n) AS n
+                 FROM jsonb_to_recordset(p_legacy) AS x (department_id text, environment text, t numeric, n numeric)
+                WHERE (x.department_id, x.environment) = (l.department_id, l.environment)
+                   OR EXISTS (SELECT FROM quota_reservations r
+                               WHERE r.tenant_id = s.tenant_id AND r.department_id = x.department_id
+                                 AND r.environment = x.environment AND r.period >= p_month
+                                 AND r.period < (p_month + interval '1 month')::date)) g ON true
+         WHERE s.ghost_t AND s.dropped_t <> 0 OR s.ghost_n AND s.dropped_n <> 0
+        WINDOW wt AS (PARTITION BY l.department_id, l.environment, sign(s.dropped_t) ORDER BY s.tenant_id, s.period),
+               wn AS (PARTITION BY l.department_id, l.environment, sign(s.dropped_n) ORDER BY s.tenant_id, s.period)
+    ), placed AS MATERIALIZED (
+        SELECT s.tenant_id, s.period, s.bc, s.bi, s.bo, s.bn, s.kept_t, s.kept_n,
+               s.dropped_t - CASE WHEN s.ghost_t AND sign(h.t) = sign(s.dropped_t)
+                                  THEN sign(h.t) * (least(abs(h.t), abs(h.sum_t))
+                                                    - least(abs(h.t), abs(h.sum_t - s.dropped_t))) ELSE 0 END AS dropped_t,
+               s.dropped_n - CASE WHEN s.ghost_n AND sign(h.n) = sign(s.dropped_n)
+                                  THEN sign(h.n) * (least(abs(h.n), abs(h.sum_n))
+                                                    - least(abs(h.n), abs(h.sum_n - s.dropped_n))) ELSE 0 END AS dropped_n
+          FROM split s LEFT JOIN short h ON h.tenant_id = s.tenant_id AND h.period = s.period
     ), done AS MATERIALIZED (
         SELECT s.*, l.department_id AS present_department, l.environment AS present_environment,
                CASE WHEN k.keeps THEN l.department_id ELSE o.department_id END AS department_id,
                CASE WHEN k.keeps THEN l.environment ELSE o.environment END AS environment
-          FROM split s
+          FROM placed s
           LEFT JOIN tenant_limits l ON l.tenant_id = s.tenant_id
          CROSS JOIN LATERAL (SELECT (s.dropped_t, s.dropped_n) = (0, 0) AND (s.kept_t, s.kept_n) <> (0, 0) AS keeps) k
           LEFT JOIN LATERAL quota_audit_owner(s.tenant_id, p_month, s.period, s.dropped_t, s.dropped_n) o ON true
@@ -303,33 +340,6 @@ BEGIN
        AND u.limits_ctid IS NOT NULL;
     RETURN coalesce(v_bookings, '{}');
 END $$;
-
--- The department to which a mend of a tenant's day belongs. p_tokens, p_cost_nanos: the change of legacy charges that are
--- dropped; they go where such are, among the departments under which the tenant's requests of the month were admitted
--- and its present one, since the tenant may have moved. Else the department of the day's requests, else the present one.
-CREATE OR REPLACE FUNCTION quota_audit_owner(
-    p_tenant text, p_month date, p_period date, p_tokens numeric, p_cost_nanos numeric,
-    OUT department_id text, OUT environment text
-)
-LANGUAGE sql STABLE
-AS $$
-    SELECT c.department_id, c.environment
-      FROM (SELECT q.department_id, q.environment, sum(q.requests) AS requests, bool_or(q.present) AS present
-              FROM (SELECT r.department_id, r.environment, (r.period = p_period)::int AS requests, false AS present
-                      FROM quota_reservations r
-                     WHERE r.tenant_id = p_tenant AND r.period >= p_month AND r.period < (p_month + interval '1 month')::date
-                     UNION ALL
-                    SELECT l.department_id, l.environment, 0, true FROM tenant_limits l WHERE l.tenant_id = p_tenant) q
-             GROUP BY q.department_id, q.environment) c
-     CROSS JOIN LATERAL (SELECT coalesce(sum(s.legacy_tokens), 0) AS t, coalesce(sum(s.legacy_cost_nanos), 0) AS n
-                           FROM quota_department_slots s
-                          WHERE s.department_id = c.department_id AND s.environment = c.environment AND s.month = p_month) k
-     ORDER BY (p_tokens, p_cost_nanos) <> (0, 0)
-              AND (p_tokens = 0 OR sign(k.t) = -sign(p_tokens) AND abs(k.t) >= abs(p_tokens))
-              AND (p_cost_nanos = 0 OR sign(k.n) = -sign(p_cost_nanos) AND abs(k.n) >= abs(p_cost_nanos)) DESC,
-              c.requests DESC, c.present DESC, c.department_id, c.environment
-     LIMIT 1
-$$;
 
 -- Departments: p_bookings are changes of legacy charges, p_drifts how far the months were off before.
 CREATE OR REPLACE FUNCTION quota_audit_mend_departments(
