@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from worker.postgres.months import PostgresMonthsList
     from worker.postgres.reports import PostgresReports
     from worker.postgres.roi import PostgresRoi
+    from worker.postgres.roi_reports import PostgresRoiReports
     from worker.postgres.sources import PostgresSourceFaults
     from worker.sources.base import BaseSource
 
@@ -184,6 +185,7 @@ class Deps:
             ),
             outlook=PostgresOutlook(pool, queries),
             asking=await self._asking(),
+            reports=await self.roi_reports(),
         )
 
     async def _asking(self) -> Asking | None:
@@ -256,6 +258,17 @@ class Deps:
         from worker.postgres.roi import PostgresRoi
 
         return PostgresRoi(await self.pool(), load_queries(self.assets, "roi"))
+
+    async def roi_reports(self) -> PostgresRoiReports | None:
+        """Reports as revisions, with their mails; None where the configuration has none."""
+        settings = self.delivery().report
+        if settings is None:
+            return None
+        from worker.postgres.queries import load_queries
+        from worker.postgres.roi_reports import PostgresRoiReports
+
+        queries = load_queries(self.assets, "roi")
+        return PostgresRoiReports(await self.pool(), queries, await self.roi(), settings)
 
     async def reports(self) -> PostgresReports:
         """Reads for people."""

@@ -34,3 +34,11 @@ SELECT count(*)
     ON o.state = 'pending' AND quota_outbox_ready(o.next_attempt_at, t.now)
        OR o.state = 'sending' AND quota_outbox_ready(o.lease_until, t.now)
  WHERE o.urgency = 0 OR NOT quota_quiet($2::jsonb, t.now);
+
+-- name: report_facts
+-- A report's facts with its summary, as text; no row where the message only tells that a mail of it failed.
+SELECT (o.facts || jsonb_build_object('summary', r.summary::text))::text
+  FROM quota_outbox o
+  JOIN quota_reports r ON r.month = to_date(o.facts ->> 'month', 'YYYY-MM') AND r.department_id = o.facts ->> 'department_id'
+                      AND r.revision = (o.facts ->> 'revision')::integer
+ WHERE o.outbox_id = $1::bigint AND o.fallback_of IS NULL;

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import argparse
     from datetime import date
 
+    from worker.postgres.roi import MonthReading
     from worker.report.forms import Form
+    from worker.roi.summary import Summary
 
 FORMATS: Final = ("text", "json", "html", "csv", "xlsx")  # worker/report/forms.py has them
 DEFAULT_FORMAT: Final = "text"
@@ -30,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", metavar="F", default=DEFAULT_FORMAT, help=f"one of {', '.join(FORMATS)}")
     add("--lang", metavar="L", help="en or zh-CN; without: the department's, the deployment's")
     add("--out", metavar="DIR", type=Path, help="write a file into this folder")
+    add("--send", action="store_true", help="queue its mails, to whom the month's job sends them")
+    add("--preview", action="store_true", help="write its page and open it; nothing is sent")
 
 
 async def run(args: argparse.Namespace, deps: Deps) -> int:
@@ -38,7 +42,9 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     from worker.rendering import LANGUAGES
 
     month = _month(args.month)
-    form = _format(args.format)
+    if args.send and args.preview:
+        raise UsageError("--send and --preview exclude each other: leave out one")
+    form = _format("html" if args.preview else args.format)
     if args.lang is not None and args.lang not in LANGUAGES:
         raise UsageError(f"--lang is one of {', '.join(LANGUAGES)}")
     folder = args.out or (None if form.is_text else Path())
@@ -48,6 +54,9 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     async with (await deps.roi()).reading(month) as reading:
         summary = await reading.summary(department)
         locale = args.lang or reading.locale(department)
+        if args.send:
+            await _send(deps, reading, summary)
+            return 0
     if summary.provisional:
         tell(f"{args.month} is not closed yet: these figures may change")
     made = form.make(summary, locale)
@@ -58,7 +67,33 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     path = folder / f"{_file_name(month, args.department)}.{form.suffix}"
     _write(path, made if isinstance(made, bytes) else made.encode(ENCODING))
     tell(f"{path}: written")
+    if args.preview:
+        import webbrowser
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            tell("no browser can be started here: open it yourself")
     return 0
+
+
+async def _send(deps: Deps, reading: MonthReading, summary: Summary) -> None:
+    """Store it, and queue its mails: none twice. Raises UsageError where it can't be sent."""
+    reports = await deps.roi_reports()
+    if reports is None or reports.channel is None:
+        raise UsageError(
+            "--send needs [report] with an e-mail channel in the configuration: docs/report.md"
+        )
+    if summary.provisional:
+        raise UsageError(
+            f"{summary.month:%Y-%m} is not closed yet, its figures may change: "
+            "quota-worker months says when it closes"
+        )
+    department = "" if summary.department is None else summary.department.department_id
+    stored = await reports.store(reading, department, summary, None)
+    news = "new" if stored.made else "as it was"
+    queued = f"{stored.messages} mails queued, which the next tick sends"
+    if not stored.messages:
+        queued = "no mail queued: everybody has it, or nobody is named"
+    tell(f"revision {stored.revision}, {news}: {queued}")
 
 
 def _format(name: str) -> Form:

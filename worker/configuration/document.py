@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from worker.configuration.kinds import KINDS, read_channel
 from worker.configuration.references import UnreadableFileError, read_bounded
+from worker.configuration.report import read_report
 from worker.configuration.routing import ROUTES_MAX, UNKNOWN, Routing, quiet_hours
 from worker.configuration.syntax import BrokenSyntaxError, parse
 from worker.configuration.table import Source, Table, bare, meant, shown
@@ -70,6 +71,7 @@ def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySetting
         default_table.finish()
     messages = document.table("messages")
     diagnosis = _diagnosis(document.table("diagnosis"))
+    report = read_report(document.table("report"), channels)
     delivery = DeliverySettings(
         channels=channels,
         default=default,
@@ -80,6 +82,7 @@ def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySetting
         source=file,
         asking=_asking(document),
         diagnosis=diagnosis,
+        report=report,
     )
     # those of the sources, too
     delivery = delivery._replace(secret_variables=tuple(sorted(source.secret_variables)))

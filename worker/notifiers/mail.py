@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # By security, each with its usual port.
 PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 QUIT_SECONDS: Final = 2.0
+PARTS: Final = ("title", "txt", "html")
+REPORT: Final = "roi-report"  # a kind whose mail is no template's
 _HOST_NAME = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 # Which the server offers; the first that it knows decides.
 _LOGINS: Final = ("plain", "login", "cram-md5")
@@ -89,12 +91,21 @@ class MailNotifier(BaseNotifier):
 
     async def deliver(self, message: OutboxMessage, pace: Pace) -> None:  # noqa: ARG002  one request
         """Send one mail to the message's recipient."""
-        mail = Mail(*(self.part(message, part) for part in ("title", "txt", "html")))
+        if message.kind == REPORT and not message.is_fallback:
+            from worker.notifiers.mail_report import report_mail
+
+            title = self.part(message, "title")
+            # charts and a workbook: other channels go on meanwhile
+            mail = await asyncio.to_thread(report_mail, message, title)
+        else:
+            title, text, html = (self.part(message, part) for part in PARTS)
+            mail = Mail(title, text, html)
         await self._send(mail, message.recipient, message.dedupe_key)
 
     async def deliver_digest(self, digest: Digest) -> None:
         """Send one mail with a line per message, to the recipient of them all."""
-        mail = Mail(*(self.digest_part(digest.messages, part) for part in ("title", "txt", "html")))
+        title, text, html = (self.digest_part(digest.messages, part) for part in PARTS)
+        mail = Mail(title, text, html)
         await self._send(mail, digest.messages[0].recipient, digest.dedupe_key)
 
     def digest_fits(self, messages: Sequence[OutboxMessage]) -> bool:

@@ -1,4 +1,4 @@
-"""An alert as an e-mail: headers, a text part and an HTML part. Pure.
+"""A message as an e-mail: headers, a text part, an HTML part with its images, files. Pure.
 
 Every part travels in seven bits, so that any server takes it as it is.
 """
@@ -6,10 +6,11 @@ Every part travels in seven bits, so that any server takes it as it is.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from email.message import EmailMessage
 
 # Gmail cuts off what is over some 100 KB.
 HTML_MAX_BYTES: Final = 80_000
@@ -17,12 +18,22 @@ SENDER_NAME: Final = "quota-worker"
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._-]")
 
 
+class MailFile(NamedTuple):
+    """What a mail carries: an image by its Content-ID, or an attachment by its ASCII name."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
 class Mail(NamedTuple):
-    """What the templates made of one message or digest."""
+    """What one message or digest became; `images` are those that the HTML shows by `cid:`."""
 
     subject: str
     text: str
     html: str
+    images: tuple[MailFile, ...] = ()
+    attachments: tuple[MailFile, ...] = ()
 
 
 class Envelope(NamedTuple):
@@ -55,6 +66,13 @@ def mail_bytes(mail: Mail, envelope: Envelope, dedupe_key: str, at: datetime) ->
     message.set_content(mail.text)
     if html_fits(mail.html):
         message.add_alternative(mail.html, subtype="html")
+        html = cast("EmailMessage", cast("list[Any]", message.get_payload())[-1])
+        for image in mail.images:
+            main, _, sub = image.media_type.partition("/")
+            html.add_related(image.content, main, sub, cid=f"<{image.name}>", disposition="inline")
+    for file in mail.attachments:
+        main, _, sub = file.media_type.partition("/")
+        message.add_attachment(file.content, main, sub, filename=file.name)
     return message.as_bytes()
 
 

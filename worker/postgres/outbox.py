@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from worker.models import Claim, CrossingCounts, FailedAttempt, OutboxMessage
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # More than one request holds: the rest is given back, and collected for the next.
 DIGEST_MAX_MESSAGES: Final = 150
+REPORT: Final = "roi-report"
 
 
 class PostgresWarnings:
@@ -98,12 +100,23 @@ class PostgresOutbox:
             )
         if not rows:
             return None
+        messages = tuple(_message(row) for row in rows)
+        if messages[0].kind == REPORT:  # which is never collected with others
+            messages = (await self._with_summary(messages[0]),)
         return Claim(
-            messages=tuple(_message(row) for row in rows),
+            messages=messages,
             lease_token=str(rows[0]["lease_token"]),
             digest_key=rows[0]["digest_key"],
             overdue=any(row["overdue"] for row in rows),
         )
+
+    async def _with_summary(self, message: OutboxMessage) -> OutboxMessage:
+        """The message with the report that its mail shows; as it is where that isn't needed."""
+        with translated():
+            facts: str | None = await self._pool.fetchval(
+                self._queries["report_facts"], message.message_id
+            )
+        return message if facts is None else replace(message, facts=facts)
 
     async def keep(self, claim: Claim, count: int) -> str | None:
         """Keep the first `count` for one request; its id, None when they aren't ours any more."""

@@ -44,6 +44,7 @@ class PostgresRoiReports:
         self._queries = queries
         self._roi = roi
         self._settings = settings
+        self.channel = settings.channel
 
     async def count_due(self, now: datetime | None) -> int:
         """How many reports a run would build; changes nothing."""

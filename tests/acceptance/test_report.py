@@ -1,0 +1,131 @@
+"""The monthly report from the ledger to the mailbox: the real program, a real mail server."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import asyncpg
+import openpyxl
+
+from acceptance.program import quota_worker
+from contract.servers_mail import USER, Certificates, SmtpServer
+from contract.sides import SECRET
+from worker.report.json_file import load_summary
+
+from sql.calls import at
+from sql.rolling import roll
+from sql.test_reports import CLOSES, OCTOBER, outcome, write_october
+
+if TYPE_CHECKING:
+    Connection = asyncpg.Connection[asyncpg.Record]
+
+CONFIGURATION = """
+[channels.mail]
+kind = "email"
+host = "localhost"
+port = {port}
+username = "{user}"
+password = {{ env = "MAIL_PASSWORD" }}
+ca_file = "{ca_file}"
+sender = "quota@example.com"
+to = ["ops@example.com"]
+[default]
+channels = ["mail"]
+[report]
+channel = "mail"
+to = ["cfo@example.com"]
+"""
+NOW = ("--as-of", "2026-11-05T00:00:00Z")
+
+
+async def test_a_month_is_mailed_once_and_its_correction_says_what_changed(
+    dsn: str, conn: Connection, tmp_path: Path
+) -> None:
+    await write_october(conn)
+    await roll(conn, at(CLOSES))
+    await conn.execute(
+        "UPDATE departments SET finance_emails = '{no address}' WHERE department_id = 'ops'"
+    )
+    certificates = Certificates(tmp_path)
+    server = SmtpServer(certificates, SECRET, size_max=10_000_000)
+    await server.start()
+    file = tmp_path / "quota-worker.toml"
+    file.write_text(
+        CONFIGURATION.format(port=server.port, user=USER, ca_file=certificates.ca_file),
+        encoding="utf-8",
+    )
+    try:
+        environ = {"QUOTA_WORKER_CONFIG": str(file), "MAIL_PASSWORD": SECRET}
+        jobs = ("tick", "--jobs", "roi_report,deliver", *NOW, "--json")
+        done = await quota_worker(dsn, *jobs, **environ)
+        assert done.code == 0, done.err
+        # September closed within the last weeks, too; the bad address told its channel's fallback
+        october = [one for one in server.received if "2026-10" in one.subject]
+        assert sorted(one.recipient for one in october) == [
+            "Boss@example.com", "cfo@example.com", "money@example.com", "ops@example.com"
+        ]  # fmt: skip
+        (boss,) = [one for one in october if one.recipient == "Boss@example.com"]
+        assert boss.subject == "[quota-report] Sales, 2026-10: 40.00 CNY, 2,000 tokens"
+        assert "40" in boss.part("plain")
+        pictures = [part for part in boss.mail.walk() if part.get_content_type() == "image/png"]
+        assert pictures
+        for picture in pictures:
+            assert f"cid:{picture['Content-ID'][1:-1]}" in boss.part("html")
+            assert picture.get_content_disposition() == "inline"
+        book, table = list(boss.mail.iter_attachments())
+        assert openpyxl.load_workbook(io.BytesIO(book.get_content()), data_only=False).sheetnames
+        assert list(csv.reader(io.StringIO(table.get_content())))
+        dead = await conn.fetch(
+            "SELECT recipient, last_failure FROM quota_outbox WHERE state = 'dead'"
+        )
+        assert [tuple(row) for row in dead] == [("no address", "recipient_refused")]
+
+        sent = len(server.received)
+        again = await quota_worker(dsn, *jobs, **environ)
+        assert (again.code, len(server.received)) == (0, sent)
+        report = ("report", "--month", "2026-10", "--department", "sales")
+        asked = await quota_worker(dsn, *report, "--send", **environ)
+        assert (asked.code, asked.out) == (0, "")
+        assert "revision 1, as it was: no mail queued" in asked.err
+        await outcome(conn, OCTOBER, "sales", "orders", "100")
+        await quota_worker(dsn, *report, "--send", **environ)
+        await quota_worker(dsn, *jobs, **environ)
+        new = server.received[sent:]
+        assert sorted(one.recipient for one in new) == [
+            "Boss@example.com", "cfo@example.com", "money@example.com"
+        ]  # fmt: skip
+        (corrected,) = [one for one in new if one.recipient == "Boss@example.com"]
+        assert "corrected, revision 2" in corrected.subject
+        assert "80" in corrected.part("plain")
+
+        # by hand: the same figures
+        shown = await quota_worker(dsn, *report, "--format", "json")
+        stored = await conn.fetchval(
+            "SELECT summary FROM quota_reports WHERE (month, department_id, revision) = ($1, 'sales', 2)",
+            OCTOBER,
+        )
+        assert load_summary(shown.out) == load_summary(stored)
+        assert json.loads(shown.out)["provisional"] is False
+    finally:
+        await server.stop()
+
+
+async def test_files_are_never_written_over_and_wrong_wishes_are_refused(
+    dsn: str, conn: Connection, tmp_path: Path
+) -> None:
+    await write_october(conn)
+    report = ("report", "--month", "2026-10", "--out", str(tmp_path))
+    page = await quota_worker(dsn, *report, "--preview", BROWSER="true %s")
+    assert page.code == 0, page.err
+    assert "may change" in page.err
+    assert (tmp_path / "roi-2026-10.html").read_text(encoding="utf-8").startswith("<!")
+    (tmp_path / "roi-2026-10.html").write_text("mine", encoding="utf-8")
+    again = await quota_worker(dsn, *report, "--format", "html")
+    assert (again.code, again.err.count("exists: move it away")) == (2, 1)
+    assert (tmp_path / "roi-2026-10.html").read_text(encoding="utf-8") == "mine"
+    unsent = await quota_worker(dsn, *report, "--send")
+    assert (unsent.code, "--send needs [report]" in unsent.err) == (2, True)
