@@ -162,7 +162,7 @@ BEGIN
                                                            WHEN 'expired' THEN j.policy <> 'release' ELSE true END,
             ended_at             = CASE WHEN j.state <> 'open'
                                         THEN coalesce(r.ended_at, r.updated_at, least(r.expires_at, p_now)) END,
-            expires_at           = least(r.expires_at, j.admitted_at + interval '1 day'),
+            expires_at           = least(r.expires_at, j.admitted_at + interval '24 hours'),
             stale_policy         = CASE WHEN j.state = 'expired' THEN j.policy ELSE r.stale_policy END
         FROM judged j
         WHERE r.tenant_id = (j.r).tenant_id AND r.request_id = (j.r).request_id

@@ -1,6 +1,7 @@
--- The day to which a request belongs. Where its day and the time of its admission contradict each other: that of its
--- admission, unless its expiry tells that the time was changed, not the day. STABLE, as all of these that are asked for
--- each row: so that the planner can inline them.
+-- The day to which a request belongs. Where its day and the time of its admission contradict each other: the one of the
+-- two that agrees with its expiry, which lies a time to live after the admission, up to an hour where it was streamed.
+-- Where neither does: what its end speaks for, as most requests end soon; else the day that the expiry tells. STABLE, as
+-- all of these that are asked for each row: so that the planner can inline them.
 CREATE OR REPLACE FUNCTION quota_audit_home(r quota_reservations) RETURNS date
 LANGUAGE sql STABLE
 AS $$
@@ -8,18 +9,41 @@ AS $$
         WHEN r.expires_at >= r.admitted_at + r.ttl_seconds * interval '1 second'
              AND r.expires_at <= r.admitted_at + greatest(r.ttl_seconds, 3600) * interval '1 second'
              AND isfinite(r.admitted_at) THEN quota_day(r.admitted_at)
-        WHEN quota_day(r.expires_at) BETWEEN r.period AND r.period + 2 OR NOT isfinite(r.admitted_at) THEN r.period
+        WHEN r.period BETWEEN quota_day(r.expires_at - greatest(r.ttl_seconds, 3600) * interval '1 second')
+                          AND quota_day(r.expires_at - r.ttl_seconds * interval '1 second') THEN r.period
+        -- perhaps a day of another zone, as below
+        WHEN quota_day(r.expires_at - r.ttl_seconds * interval '1 second') BETWEEN r.period - 2 AND r.period + 2
+             AND r.period < quota_audit_open() THEN r.period
+        WHEN quota_audit_ended_by(r) THEN quota_day(r.expires_at - r.ttl_seconds * interval '1 second')
+        WHEN r.ended_at >= r.admitted_at AND r.ended_at < r.admitted_at + interval '24 hours' THEN quota_day(r.admitted_at)
+        WHEN r.period = quota_day(r.ended_at) THEN r.period
+        WHEN isfinite(r.expires_at) AND r.period <> quota_day(r.admitted_at)
+             AND coalesce(r.ended_at >= r.expires_at - greatest(r.ttl_seconds, 3600) * interval '1 second', true)
+            THEN quota_day(r.expires_at - r.ttl_seconds * interval '1 second')
+        WHEN NOT isfinite(r.admitted_at) THEN r.period
         ELSE quota_day(r.admitted_at) END
+$$;
+
+-- Whether a request's end speaks for its expiry: it ended while it lived by that, or within a day after.
+CREATE OR REPLACE FUNCTION quota_audit_ended_by(r quota_reservations) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT isfinite(r.expires_at) AND r.ended_at >= r.expires_at - greatest(r.ttl_seconds, 3600) * interval '1 second'
+           AND r.ended_at <= r.expires_at + interval '24 hours'
 $$;
 
 -- Whether a request lies on another day than that of its admission. p_open: quota_audit_open. Days from it on are those of
 -- today's zone; requests before it were admitted perhaps under another, whose days begin up to 26 hours earlier or later.
+-- Also where both agree, yet its expiry and its end both say that it was admitted a day or more earlier or later.
 CREATE OR REPLACE FUNCTION quota_audit_astray(r quota_reservations, p_open date) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$
     SELECT r.period <> quota_day(r.admitted_at)
            AND (r.period >= p_open
                 OR r.period NOT BETWEEN quota_day(r.admitted_at) - 2 AND quota_day(r.admitted_at) + 2)
+        OR r.expires_at NOT BETWEEN r.admitted_at AND r.admitted_at + interval '24 hours'
+           AND NOT (r.ended_at >= r.admitted_at AND r.ended_at < r.admitted_at + interval '24 hours')
+           AND quota_audit_ended_by(r) AND isfinite(r.admitted_at)
 $$;
 
 -- What is wrong with a request's row, in words, or NULL. The table has no CHECKs: the audit looks instead. p_open: as
@@ -37,7 +61,7 @@ AS $$
         WHEN r.state = 'open' AND num_nonnulls(r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) > 0
             THEN 'it is open, yet charged'
         WHEN r.state = 'open' AND r.usage_in_tokens IS NOT NULL THEN 'it is open, yet has usage'
-        WHEN r.state = 'open' AND r.expires_at > r.admitted_at + interval '1 day' THEN 'it is open, and would never be overdue'
+        WHEN r.state = 'open' AND r.expires_at > r.admitted_at + interval '24 hours' THEN 'it is open, and would never be overdue'
         WHEN r.state = 'open' AND p_closed THEN 'it is open, yet its month is closed'
         WHEN r.state <> 'open' AND r.ended_at IS NULL THEN 'it ended, at no time'
         WHEN r.state <> 'open' AND num_nulls(r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos) > 0

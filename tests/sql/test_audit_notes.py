@@ -50,7 +50,7 @@ async def fold(calls: Calls) -> None:
     await calls.conn.fetchval("SELECT quota_book_legacy(1000, $1)", NOON)
 
 
-async def assert_right(calls: Calls, moved: bool = False) -> None:
+async def assert_right(calls: Calls) -> None:
     await assert_mended(calls)
     assert await calls.figures() == (1, 100, 50, COST)
     notes = await calls.row(NOTES)
@@ -58,8 +58,7 @@ async def assert_right(calls: Calls, moved: bool = False) -> None:
     used = await calls.department_used("d", "production", MAY)
     assert (used["tokens_used"], used["cost_used_nanos"]) == (152, COST + 100 * CENT + 1)
     assert await calls.figures("keeper") == (1, 1, 1, 100 * CENT + 1)
-    if not moved:
-        assert await audit(calls, severity="remark") == []
+    assert await audit(calls, severity="remark") == []
 
 
 async def test_no_note_becomes_a_charge(calls: Calls) -> None:

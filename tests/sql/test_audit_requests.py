@@ -233,3 +233,45 @@ async def test_a_hold_beyond_a_moved_request_accuses_no_other(calls: Calls) -> N
     await assert_mended(calls)
     assert await calls.held() == (10, 5, 100)
     assert places(await audit(calls)) == []
+
+
+async def test_where_day_and_admission_were_both_changed_the_expiry_tells(calls: Calls) -> None:
+    await one_request(calls)
+    await calls.reserve(request_id="o", amounts=(10, 5, 100))
+    await calls.reserve(request_id="late", amounts=(1, 1, 1))
+    await calls.settle(request_id="late", amounts=(1, 1, 1), now=NOON + 5 * DAY)
+    calls.now = NOON + 6 * DAY
+    for request, days, admitted in (
+        *(("r", days, 60) for days in (-35, -60, -1, 1)),
+        *(("r", -1, 1), ("r", 1, -1)),
+        *(("o", days, 60) for days in (-35, -1)),
+        *(("late", days, 60) for days in (-35, -1)),
+    ):
+        sets = f"period = period + {days}, admitted_at = admitted_at - interval '{admitted} days'"
+        await harm(calls, request, sets)
+        (found,) = [r for r in await audit(calls) if r["kind"] == "impossible"]
+        assert (found["request_id"], found["cause"]) == (
+            request,
+            "the request's row is impossible: it lies on the wrong day: it was admitted on"
+            " 2026-05-15",
+        ), sets
+        await assert_mended(calls)
+        row = await calls.reservation(request_id=request)
+        assert (row["period"], row["admitted_at"]) == (TODAY, NOON), sets
+        assert await calls.figures(day=TODAY) == (3, 131, 66, 6101), sets
+        assert await audit(calls, APRIL) == await audit(calls, date(2026, 3, 1)) == [], sets
+    # two of three were changed: the end speaks for the one that is left
+    for sets, period in (
+        ("expires_at = expires_at - interval '9 days', period = period - 35", TODAY),
+        ("expires_at = expires_at - interval '9 days', admitted_at = 'infinity'", TODAY),
+        ("expires_at = 'infinity', period = period - 35", TODAY),
+        ("expires_at = expires_at + interval '9 days'", TODAY),
+    ):
+        await harm(calls, "r", sets)
+        await repair(calls)
+        assert (await calls.reservation())["period"] == period, sets
+        assert await audit(calls) == [], sets
+        assert await calls.figures(day=TODAY) == (3, 131, 66, 6101), sets
+        await harm(
+            calls, "r", "admitted_at = '2026-05-15 12:00Z', expires_at = '2026-05-15 12:10Z'"
+        )
