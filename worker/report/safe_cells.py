@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from worker.report.cells import Cell
 
 SHEET_DIGITS: Final = 15  # more are not kept by spreadsheets
+_SHEET: Final = Context(prec=SHEET_DIGITS, rounding=ROUND_HALF_EVEN)
+_SHOWN: Final = 10**PLACES_MAX
 # What begins a formula, after what may end a cell where another separator is set.
 _FORMULA_START: Final = re.compile("(^|[;,|])(\\s*)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20])")
 
@@ -47,11 +49,10 @@ def plain_number(value: Fraction) -> str:
 
 def sheet_number(value: Fraction) -> Decimal:
     """The number to 15 digits, a half to the even neighbour: all that a spreadsheet keeps."""
-    context = Context(prec=SHEET_DIGITS, rounding=ROUND_HALF_EVEN)
-    return context.divide(Decimal(value.numerator), Decimal(value.denominator))
+    return _SHEET.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def is_cut(value: Fraction) -> bool:
-    """Whether a number that ends has more digits than a spreadsheet keeps."""
-    ends = value == Fraction(rounded(value, PLACES_MAX))
-    return ends and Fraction(sheet_number(value)) != value
+    """Whether a number of 12 decimals at most has more digits than a spreadsheet keeps."""
+    factor, rest = divmod(_SHOWN, value.denominator)
+    return not rest and len(str(abs(value.numerator) * factor).rstrip("0")) > SHEET_DIGITS
