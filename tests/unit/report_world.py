@@ -23,6 +23,10 @@ def hostile_name(number: int, what: str) -> str:
     return f"{HOSTILE}{'客服智能助手' * 40}"[: 200 - len(str(number))] + str(number)
 
 
+def _peer_amounts(number: int) -> Amounts:
+    return Amounts(100, 10**8, 0, 0, ONE * (30 - number) ** 2 * 10)
+
+
 def a_month(
     *, of_all: bool = False, name=usual_name, provisional: bool = True, currency: str = "CNY"
 ) -> Summary:
@@ -52,13 +56,14 @@ def a_month(
     if of_all:
         parts.append(part(Amounts(3, 5, 0, 7, ONE), department_id=""))
     parts.append(part(Amounts(10, 100, 0, 10, ONE), belongs_to=SEPTEMBER, department_id=ids[0]))
+    own = sum((one.amounts for one in parts if one.belongs_to == OCTOBER), Amounts())
     peers = tuple(
         Peer(
             department_id="d" if not number and not of_all else f"d{number}",
             name=name(number, "Department"),
-            now=Amounts(100, 10**8, 0, 0, ONE * (30 - number) ** 2),
+            now=own if not number and not of_all else _peer_amounts(number),
             before=Amounts(100, 10**8, 0, 0, ONE * 600),
-            outcomes_now={"orders": Decimal(300 + number)},
+            outcomes_now={"orders": Decimal(1234 if not number else 300 + number)},
             outcomes_before={"orders": Decimal(250)},
         )
         for number in range(30)

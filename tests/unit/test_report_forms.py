@@ -206,6 +206,15 @@ def test_every_month_has_every_form(month: Facts) -> None:
         _check_csv(csv_report(summary, language))
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (999.4, "999"), (999.6, "1k"), (999_700, "1M"), (1_234_567, "1.23M"), (-20_000, "-20k"),
+     (0.0456, "0.0456"), (5e15, "5,000T")],
+)  # fmt: skip
+def test_an_axis_has_short_numbers(value: float, shown: str) -> None:
+    assert charting.short_number(value) == shown
+
+
 def test_a_chart_is_drawn_of_any_numbers() -> None:
     bars = [charting.Bar("1", None), charting.Bar("2", -3.0), charting.Bar("3", 1e30)]
     for some in ([], bars[:1], bars[1:2], bars):

@@ -16,10 +16,12 @@ from worker.report.detail import BRIEF
 from worker.report.month_tables import DAILY_CHART, TREND_CHART
 from worker.report.packages import PACKAGE_CURE
 from worker.report.ranking_tables import PEERS_CHART, PLACES_SHOWN, main_places, standing_bars
+from worker.report.reader import MONEY_PLACES, percent, plain
 from worker.report.split_tables import shown_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from fractions import Fraction
 
     from worker.roi.summary import Summary
 
@@ -29,6 +31,7 @@ BAR_HEIGHT: Final = 60
 COLOURS: Final = 32
 FONT_SIZE: Final = 32  # a phone shows it at a quarter
 LEFT: Final = 130
+TOLD: Final = 190  # a figure at a lying bar's head
 RIGHT: Final = 20
 TOP: Final = 56
 BOTTOM: Final = 60
@@ -41,15 +44,17 @@ BLUE: Final = "#2563eb"
 LIGHT_BLUE: Final = "#93c5fd"
 RED: Final = "#dc2626"
 GREY: Final = "#9ca3af"
+ROUNDS_UP: Final = 0.9995  # of a step: with three digits that is one
 _STEPS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar with what stands at its foot; ``size`` None: there is no figure."""
+    """A bar with what stands at its foot and at its head; ``size`` None: there is no figure."""
 
     label: str
     size: float | None
+    told: str = "?"
 
 
 def draw_charts(summary: Summary) -> dict[str, bytes]:
@@ -74,31 +79,39 @@ def draw_charts(summary: Summary) -> dict[str, bytes]:
     result[TREND_CHART] = _columns(months, None, every=1)
     for name, split in (("apps", summary.splits.apps), ("models", summary.splits.models)):
         shares = [one.cost_share.value for one in shown_lines(split, BRIEF.lines)]
-        sizes = [None if one is None else float(one) for one in shares]
-        if sizes:
-            result[name] = _rows([Bar(f"{n}", one) for n, one in enumerate(sizes, 1)], None)
-    if summary.department is not None:
-        standing = [Bar(f"{number}", size) for number, size in standing_bars(summary)]
-        if standing:
-            result[PEERS_CHART] = _rows(standing, 1.0)
-    else:
-        result |= _places(summary)
-    return result
+        if shares:
+            result[name] = _rows([_share_bar(n, one) for n, one in enumerate(shares, 1)], None)
+    if summary.department is None:
+        return result | _places(summary)
+    standing = [
+        Bar(f"{number}", float(part) + 1, f"{'+' if part > 0 else ''}{percent(part)}")
+        for number, part in standing_bars(summary)
+    ]
+    return result | ({PEERS_CHART: _rows(standing, 1.0)} if standing else {})
+
+
+def _share_bar(number: int, share: Fraction | None) -> Bar:
+    if share is None:
+        return Bar(f"{number}", None)
+    return Bar(f"{number}", float(share), percent(share))
 
 
 def _places(summary: Summary) -> dict[str, bytes]:
-    """Each department's unit cost over the median of all, or nothing without one above 0."""
+    """Each department's unit cost, with the median of all as the line."""
     places = main_places(summary)
     if places is None:
         return {}
     middle = next(one.median.value for one in summary.standings if one.measure == places.measure)
-    if not middle or middle < 0:
-        return {}
-    bars = [
-        Bar(f"{number}", None if one.own.value is None else float(one.own.value / middle))
-        for number, one in enumerate(places.places[:PLACES_SHOWN], 1)
-    ]
-    return {PEERS_CHART: _rows(bars, 1.0)}
+    bars: list[Bar] = []
+    for number, one in enumerate(places.places[:PLACES_SHOWN], 1):
+        own = one.own.value
+        if own is None:
+            bars.append(Bar(f"{number}", None))
+        else:
+            units = own / NANOS_PER_UNIT
+            bars.append(Bar(f"{number}", float(units), plain(units, MONEY_PLACES)))
+    line = None if middle is None else float(middle / NANOS_PER_UNIT)
+    return {PEERS_CHART: _rows(bars, line)}
 
 
 def _units(nanos: int) -> float:
@@ -107,14 +120,10 @@ def _units(nanos: int) -> float:
 
 def short_number(value: float) -> str:
     """A number for an axis: 1.5M, 20k, 0.05."""
-    size = abs(value)
     for step, letter in _STEPS:
-        if size >= step:
-            return (
-                f"{value / step:.3g}{letter}"
-                if size < step * 1000
-                else f"{value / step:,.0f}{letter}"
-            )
+        part = value / step
+        if abs(part) >= ROUNDS_UP:
+            return f"{part:.3g}{letter}" if abs(part) < ROUNDS_UP * 1000 else f"{part:,.0f}{letter}"
     return f"{value:.3g}"
 
 
@@ -166,11 +175,11 @@ def _columns(bars: Sequence[Bar], line: float | None, *, every: int) -> bytes:
 
 
 def _rows(bars: Sequence[Bar], line: float | None) -> bytes:
-    """Bars that lie, in percent; ``line``: what is 100 % of peers, drawn upright."""
+    """Bars that lie, with their figures; ``line``: drawn upright, as what they are against."""
     shown = list(bars[:BARS_MAX])
     image, draw, font = _canvas(BAR_HEIGHT * len(shown) + 2 * FONT_SIZE)
     low, high = scale([*(bar.size for bar in shown if bar.size is not None), line or 0.0])
-    left, right = LEFT // 2 + 10, WIDTH - RIGHT - LEFT
+    left, right = LEFT // 2 + 10, WIDTH - RIGHT - TOLD
 
     def x(size: float) -> int:
         return round(left + (size - low) / (high - low) * (right - left))
@@ -186,10 +195,9 @@ def _rows(bars: Sequence[Bar], line: float | None) -> bytes:
         bottom = BAR_HEIGHT * len(shown) + FONT_SIZE
         draw.line([(x(line), FONT_SIZE // 2), (x(line), bottom)], fill=RED, width=4)
     for bar, middle in zip(shown, middles, strict=True):
-        told = "?" if bar.size is None else f"{short_number(bar.size * 100)}%"
         end = max(x(0.0), x(bar.size or 0.0)) + 10
         draw.text((left - 10, middle), bar.label, fill=INK, font=font, anchor="rm")
-        draw.text((end, middle), told, fill=INK, font=font, anchor="lm")
+        draw.text((end, middle), bar.told, fill=INK, font=font, anchor="lm")
     return _png(image)
 
 

@@ -10,6 +10,7 @@ from worker.report.month_tables import AMOUNT_COLUMNS, amount_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from fractions import Fraction
 
     from worker.report.cells import Cell
     from worker.report.detail import Build
@@ -41,10 +42,10 @@ def shown_standings(summary: Summary, *, whole: bool) -> tuple[Standing, ...]:
     return tuple(one for one in every if whole or one.of or not one.measure)
 
 
-def standing_bars(summary: Summary) -> list[tuple[int, float]]:
-    """Row number and own / median, for the chart: where there are both, and a median above 0."""
+def standing_bars(summary: Summary) -> list[tuple[int, Fraction]]:
+    """Row number and (own - median) / median, for the chart: where there is that."""
     return [
-        (number, float(one.to_median.value) + 1)
+        (number, one.to_median.value)
         for number, one in enumerate(shown_standings(summary, whole=False), 1)
         if one.to_median.value is not None
     ]
