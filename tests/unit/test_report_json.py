@@ -14,7 +14,7 @@ from worker.roi.facts import Facts
 from worker.roi.report import summarize
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(months())
 def test_a_summary_comes_back_exactly(month: Facts) -> None:
     summary = summarize(month)
