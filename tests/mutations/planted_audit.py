@@ -8,6 +8,7 @@ AUDIT = "test_audit"
 BESIDE = "test_audit_beside"
 REQUESTS = "test_audit_requests"
 DEPARTMENTS = "test_audit_departments"
+NOTES = "test_audit_notes"
 
 BUGS = [
     bug(
@@ -128,6 +129,34 @@ BUGS = [
         "k.tenant_id IS NOT NULL AND v.booked = v.charged + v.legacy"
         " AND p.whole IS NOT TRUE AND t.twin IS NULL AS keeps",
         killed_by(DEPARTMENTS, "test_a_keepers_direct_write_stays_whatever_it_equals"),
+    ),
+    bug(
+        "a wrong note is a charge",
+        "quota_audit_counters.sql",
+        "WHEN p_used = p_charged AND p_booked <> p_charged + p_legacy THEN p_legacy ELSE 0 END",
+        "WHEN false THEN p_legacy ELSE 0 END",
+        killed_by(NOTES, "test_no_note_becomes_a_charge"),
+    ),
+    bug(
+        "a wrong note is a sign of other programs",
+        "quota_audit_counters.sql",
+        "AND (u.tenant_id, u.period) NOT IN (SELECT g.tenant_id, g.period FROM ghosts g))",
+        ")",
+        killed_by(NOTES, "test_a_wrong_note_makes_no_keeper"),
+    ),
+    bug(
+        "a department pays back what it never had",
+        "quota_audit_repair.sql",
+        "CASE WHEN s.ghost_n AND sign(h.n) = sign(s.dropped_n)",
+        "CASE WHEN false",
+        killed_by(NOTES, "test_no_note_becomes_a_charge"),
+    ),
+    bug(
+        "the expiry tells nothing where day and admission agree",
+        "quota_audit_requests.sql",
+        "AND quota_audit_ended_by(r) AND isfinite(r.admitted_at)",
+        "AND false",
+        killed_by(REQUESTS, "test_where_day_and_admission_were_both_changed_the_expiry_tells"),
     ),
     bug(
         "a repair knows no worst",

@@ -100,7 +100,13 @@ async def test_a_hold_is_part_of_what_requests_say(calls: Calls) -> None:
     await fold(calls)
     await assert_mended(calls)
     assert await calls.figures() == (2, 109, 59, COST + 9)
-    # a write that isn't right is still taken back: the notes made no keeper of the tenant
-    await plant(calls, f"input_tokens = 200, booked_input_tokens = 200, legacy_cost_nanos = {GIGA}")
-    await assert_mended(calls)
-    assert await calls.figures() == (2, 109, 59, COST + 9)
+
+
+async def test_a_wrong_note_makes_no_keeper(calls: Calls) -> None:
+    await requests_only(calls)
+    await plant(calls, f"legacy_cost_nanos = {GIGA}, input_tokens = 277")
+    assert {(r["kind"], r["dimension"]) for r in await audit(calls)} == {
+        ("booked", "cost_nanos"),
+        ("direct_write", "input_tokens"),
+    }
+    await assert_right(calls)
