@@ -78,11 +78,13 @@ def headline(row: DeliveryRow, words: Words) -> str:
     kind = "department " if row.subject_kind == "department" else ""
     subject = clipped(for_terminal(row.subject)) if row.subject else for_terminal(row.kind)
     available = row.severity == "available"
+    # a report is no alert, of whatever severity its row is
+    severity = "report" if row.kind == "roi-report" else row.severity
     crossed = "; ".join(
         crossed_words(one, available=available) for one in told_dimensions(row.facts)
     ) or missing_words(row.facts)
     return (
-        f"{words.moment(row.decided_at)}  {row.severity}  {kind}{subject}{mode}"
+        f"{words.moment(row.decided_at)}  {severity}  {kind}{subject}{mode}"
         f"{': ' if crossed else ''}{crossed}"
     )
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from decimal import Context
 from typing import TYPE_CHECKING, NamedTuple
 
-from worker.errors import UnknownNameError, UsageError
+from worker.errors import InvalidInputError, UnknownNameError, UsageError
 from worker.money import NANOS_PER_CENT
 from worker.periods import month_of, next_month, previous_month
 from worker.postgres.errors import translated
@@ -102,8 +102,18 @@ class MonthReading:
         return (found and found.locale) or self.shared.locale
 
     async def summary(self, department_id: str) -> Summary:
-        """The figures of a department, or OF_ALL. Raises UnknownNameError."""
-        return summarize(await self.facts(department_id), self.shared.comparison)
+        """The figures of a department, or OF_ALL.
+
+        Raises UnknownNameError, and InvalidInputError where what is recorded contradicts itself.
+        """
+        facts = await self.facts(department_id)
+        try:
+            return summarize(facts, self.shared.comparison)
+        except ValueError as error:
+            whose = "of all" if department_id == OF_ALL else f"of {department_id!r}"
+            raise InvalidInputError(
+                f"the report {whose} of {self.shared.month:%Y-%m} can't be computed: {error}"
+            ) from error
 
     async def facts(self, department_id: str) -> Facts:
         """What they are computed from. Raises UnknownNameError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from worker.errors import InvalidInputError
 from worker.models import ReportDue, ReportsBuilt
 from worker.postgres.errors import translated
 from worker.report.json_file import dump_summary
@@ -75,8 +76,8 @@ class PostgresRoiReports:
             for department in departments:
                 try:
                     summary = await reading.summary(department)
-                except ValueError as error:  # figures that contradict themselves
-                    faults.append(f"{month:%Y-%m} {department!r}: {error}")
+                except InvalidInputError as error:
+                    faults.append(str(error))
                     continue
                 stored = await self.store(reading, department, summary, now)
                 built += stored.made
