@@ -76,6 +76,14 @@ class ChannelFailure(NamedTuple):
     messages: int
 
 
+class ReportFault(NamedTuple):
+    """A report that can't be built, '' of all, and why."""
+
+    month: str
+    department: str
+    fault: str
+
+
 class JobRun(NamedTuple):
     """How a job ended: ``done``, ``unfinished`` (work is left) or ``failed``.
 
@@ -87,7 +95,7 @@ class JobRun(NamedTuple):
     counts: dict[str, int]
     seconds: float
     error: str | None = None
-    failures: tuple[ChannelFailure | SourceFailure | SourcesNotSet, ...] = ()
+    failures: tuple[ChannelFailure | SourceFailure | SourcesNotSet | ReportFault, ...] = ()
 
 
 class Waiting(NamedTuple):
@@ -140,7 +148,7 @@ class ReportsBuilt(NamedTuple):
 
     built: int
     messages: int
-    faults: tuple[str, ...] = ()
+    faults: tuple[ReportFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,11 +183,15 @@ class World:
         settings = ReportSettings(**({"channel": "mail", "to": ("cfo@example.com",)} | changes))
         self.reports = PostgresRoiReports(pool, queries, PostgresRoi(pool, queries), settings)
 
-    async def run(self, now: str) -> tuple[int, int]:
-        """One run of the job: revisions made, mails queued."""
+    async def job(self, now: str) -> roi_report.ReportCounts:
+        """One run of the job."""
         deadline = Deadline(60.0, monotonic_seconds)
         ports = JobPorts(*[cast("Any", None)] * 8, reports=self.reports)
-        counts = await roi_report.run(JobContext(at(now), deadline, False, ports))
+        return await roi_report.run(JobContext(at(now), deadline, False, ports))
+
+    async def run(self, now: str) -> tuple[int, int]:
+        """One run without a fault: revisions made, mails queued."""
+        counts = await self.job(now)
         assert (counts.failed, counts.leftover) == (0, False)
         return counts.built, counts.messages
 
@@ -295,3 +299,21 @@ async def test_only_what_is_closed_is_stored_and_nothing_older_replaces_it(
             0,
         )
     assert await conn.fetchval("SELECT count(*) FROM quota_outbox") == 3
+
+
+async def test_a_report_that_cannot_be_computed_stops_no_other(
+    conn: Connection, pool: asyncpg.Pool
+) -> None:
+    await write_october(conn)
+    await roll(conn, at(CLOSES))
+    await conn.execute(
+        "UPDATE quota_month_parts SET belongs_to = '2027-01-01' WHERE (month, department_id) = ($1, 'ops')",
+        OCTOBER,
+    )
+    counts = await World(pool).job("2026-11-05T00:00:00")
+    # nor can the report of all, which has these parts, too
+    assert (counts.built, counts.failed, counts.leftover) == (3, 2, False)
+    assert [one.department for one in counts.failures] == ["", "ops"]
+    assert "the report of 'ops' of 2026-10 can't be computed: nothing" in counts.failures[1].fault
+    await conn.execute("UPDATE quota_month_parts SET belongs_to = month WHERE month = $1", OCTOBER)
+    assert await World(pool).run("2026-11-05T01:00:00") == (2, 2)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from worker.jobs.registry import Job
     from worker.jobs.tick import TickReport
-    from worker.models import ChannelFailure, JobRun
+    from worker.models import ChannelFailure, JobRun, ReportFault
     from worker.usage import SourceFailure, SourcesNotSet
 
 
@@ -163,9 +163,11 @@ def as_document(report: TickReport) -> dict[str, object]:
     }
 
 
-def _event(failure: ChannelFailure | SourceFailure | SourcesNotSet) -> str:
+def _event(failure: ChannelFailure | SourceFailure | SourcesNotSet | ReportFault) -> str:
     if hasattr(failure, "channel"):
         return "channel failing"
+    if hasattr(failure, "department"):
+        return "report can't be built"
     return "source failing" if hasattr(failure, "source") else "no usage source configured"
 
 

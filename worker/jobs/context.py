@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from worker.models import ChannelFailure
+    from worker.models import ChannelFailure, ReportFault
     from worker.ports import (
         Channels,
         Diagnosis,
@@ -82,7 +82,7 @@ class JobCounts:
 
     leftover: bool = False
     failed: int = 0
-    failures: tuple[ChannelFailure | SourceFailure | SourcesNotSet, ...] = ()
+    failures: tuple[ChannelFailure | SourceFailure | SourcesNotSet | ReportFault, ...] = ()
 
     def as_counts(self) -> dict[str, int]:
         """Every count by name, booleans as 0 or 1; the order of the fields."""

@@ -15,11 +15,12 @@ from worker.jobs.context import JobCounts
 
 if TYPE_CHECKING:
     from worker.jobs.context import JobContext
-    from worker.models import ReportDue
+    from worker.models import ReportDue, ReportFault
 
 BATCH_REPORTS = 100  # one look at the database each
 MAX_BATCHES = 1_000
 MARGIN_SECONDS = 20.0
+FAULTS_TOLD = 20  # in the log, the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +39,30 @@ async def run(ctx: JobContext) -> ReportCounts:
         return ReportCounts()
     if ctx.dry_run:
         return ReportCounts(due=await reports.count_due(ctx.now))
-    due = built = messages = failed = 0
+    due = built = messages = 0
+    faults: list[ReportFault] = []
     after: ReportDue | None = None
+    leftover = True
     for _ in range(MAX_BATCHES):
         if ctx.deadline.reached(MARGIN_SECONDS):
             break
         found = await reports.due(BATCH_REPORTS, after, ctx.now)
         if not found:
-            return ReportCounts(due=due, built=built, messages=messages, failed=failed)
+            leftover = False
+            break
         month = found[0].month
         batch = list(takewhile(lambda one: one.month == month, found))  # noqa: B023  used at once
         done = await reports.build(month, [one.department_id for one in batch], ctx.now)
         due += len(batch)
         built += done.built
         messages += done.messages
-        failed += len(done.faults)
+        faults += done.faults
         after = batch[-1]
-    return ReportCounts(leftover=True, due=due, built=built, messages=messages, failed=failed)
+    return ReportCounts(
+        leftover=leftover,
+        failed=len(faults),
+        failures=tuple(faults[:FAULTS_TOLD]),
+        due=due,
+        built=built,
+        messages=messages,
+    )

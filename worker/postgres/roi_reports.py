@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from worker.errors import InvalidInputError
-from worker.models import ReportDue, ReportsBuilt
+from worker.models import ReportDue, ReportFault, ReportsBuilt
 from worker.postgres.errors import translated
 from worker.report.json_file import dump_summary
 from worker.roi.revisions import fingerprint, told_figures
@@ -71,13 +71,13 @@ class PostgresRoiReports:
     ) -> ReportsBuilt:
         """Build and store these reports of one month; one that can't be built stops no other."""
         built = messages = 0
-        faults: list[str] = []
+        faults: list[ReportFault] = []
         async with self._roi.reading(month) as reading:
             for department in departments:
                 try:
                     summary = await reading.summary(department)
                 except InvalidInputError as error:
-                    faults.append(str(error))
+                    faults.append(ReportFault(f"{month:%Y-%m}", department, str(error)))
                     continue
                 stored = await self.store(reading, department, summary, now)
                 built += stored.made
