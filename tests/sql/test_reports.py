@@ -17,6 +17,7 @@ from worker.clock import monotonic_seconds
 from worker.errors import InvalidInputError, UnknownNameError, UsageError
 from worker.jobs import roi_report
 from worker.jobs.context import Deadline, JobContext, JobPorts
+from worker.postgres.outbox import OutboxRules, PostgresOutbox
 from worker.postgres.pool import open_pool
 from worker.postgres.queries import load_queries
 from worker.postgres.roi import OF_ALL, PostgresRoi
@@ -317,3 +318,28 @@ async def test_a_report_that_cannot_be_computed_stops_no_other(
     assert "the report of 'ops' of 2026-10 can't be computed: nothing" in counts.failures[1].fault
     await conn.execute("UPDATE quota_month_parts SET belongs_to = month WHERE month = $1", OCTOBER)
     assert await World(pool).run("2026-11-05T01:00:00") == (2, 2)
+
+
+async def test_reports_are_never_collected_in_a_digest(
+    conn: Connection, pool: asyncpg.Pool
+) -> None:
+    await write_october(conn)
+    await conn.execute(
+        "INSERT INTO departments (department_id, finance_emails)"
+        " SELECT 'd' || n, '{money@example.com}' FROM generate_series(1, 12) n"
+    )
+    await conn.execute(
+        "INSERT INTO department_budgets (department_id, monthly_tokens) SELECT 'd' || n, 1 FROM generate_series(1, 12) n"
+    )
+    await roll(conn, at(CLOSES))
+    built, messages = await World(pool).run("2026-11-05T00:00:00")
+    assert (built, messages) == (17, 19)  # September closed before these budgets were given
+    outbox = PostgresOutbox(pool, load_queries(Assets(), "outbox"), OutboxRules(("mail",)))
+    told = []
+    while claim := await outbox.claim("mail", 10, 60, at("2026-11-05T00:00:00")):
+        (message,) = claim.messages
+        facts = json.loads(message.facts)
+        told.append((message.recipient, facts["month"], facts["department_id"]))
+        department = load_summary(facts["summary"]).department
+        assert facts["department_id"] == ("" if department is None else department.department_id)
+    assert len(set(told)) == len(told) == messages
