@@ -186,7 +186,7 @@ class World:
 
     async def job(self, now: str) -> roi_report.ReportCounts:
         """One run of the job."""
-        deadline = Deadline(60.0, monotonic_seconds)
+        deadline = Deadline(600.0, monotonic_seconds)
         ports = JobPorts(*[cast("Any", None)] * 8, reports=self.reports)
         return await roi_report.run(JobContext(at(now), deadline, False, ports))
 
