@@ -21,17 +21,20 @@ ON_EACH_SERVER := tests/sql tests/reconcile tests/migration tests/postgres tests
 	alerts_command variable_notes status status_subject replay_late estimates invoice price_command diagnosis \
 	unready_database tick_idle)
 
+# Three at once on two cores: many wait for a clock or a server.
+PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadscope
+
 # Lint, types and import contracts, then every test on PostgreSQL 18 (the
 # wheel) and, where one is installed, those that meet the server on the system's.
 test: lint
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope
+	$(PYTEST)
 	@if $(BIN)/python tests/conftest.py has-system-postgres; then \
 		echo "again, on the system's PostgreSQL"; \
-		QUOTA_WORKER_TEST_PG=system $(BIN)/python -m pytest -q -n 2 --dist loadscope $(ON_EACH_SERVER); \
+		QUOTA_WORKER_TEST_PG=system QUOTA_WORKER_EXAMPLES=20 QUOTA_WORKER_BATCHES=100 $(PYTEST) $(ON_EACH_SERVER); \
 	else echo "no PostgreSQL 15 to 18 is installed: tested on the wheel's 18 only"; fi
 
 test-fast: $(VENV)/.dev-installed
-	$(BIN)/python -m pytest -q -x -n 2 --dist loadscope
+	$(PYTEST) -x
 
 # Every planted bug must turn a test red (`make test` plants a dozen of them).
 mutants: $(VENV)/.dev-installed

@@ -42,18 +42,8 @@ PREFIX: Final = "QUOTA_WORKER_"
 _MORE: Final = frozenset({"CONFIG", "DATA", "KEEP_SERVER", "MESSAGE_ID"})
 # What the tests are run with.
 _OF_TESTS: Final = frozenset(
-    {
-        "TEST_PG",
-        "LONG",
-        "EXAMPLES",
-        "SEED",
-        "BATCHES",
-        "CASE_07",
-        "CRASH_RUNS",
-        "CRASH_SEED",
-        "RACES",
-    }
-    | {"MONTH", "MONTHS", "MUTANTS"}
+    {"TEST_PG", "LONG", "EXAMPLES", "SEED", "BATCHES", "CASE_07", "CRASH_RUNS", "CRASH_SEED"}
+    | {"MONTH", "MONTHS", "MUTANTS", "RACES", "REPORTS"}
 )
 NUMBER_MAX_LETTERS: Final = 20  # Python refuses what has thousands
 NAME_NEARNESS: Final = 0.7  # difflib's, without the prefix
