@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from worker.models import StaleEnded
 
 LOOK_ROWS = 50_000
-BATCH_ROWS = 250
+BATCH_ROWS = 100
 # A bound, not a target: a tick's deadline comes first.
 MAX_LOOKS = 1_000
 MAX_ERRORS = 10
