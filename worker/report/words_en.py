@@ -166,7 +166,7 @@ WORDS: Final = {
     "no_outcomes": "no {metric} imported for the month",
     "outcome_zero": "{metric} were imported as 0",
     "no_budget": "no budget is set",
-    "no_month_before": "the month before is not recorded",
+    "no_month_before": "not recorded",
     "not_recorded": "not recorded",
     "nothing_before": "0 in the month before",
     "no_outcomes_before": "no {metric} imported for the month before",
