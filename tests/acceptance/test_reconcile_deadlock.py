@@ -1,4 +1,4 @@
-"""A batch that PostgreSQL picks as a deadlock's victim is tried again within the tick."""
+"""What PostgreSQL picks as a deadlock's victim: a batch is tried again, a roll is left to the next tick."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from acceptance.program import PROCESS_SECONDS, start, until
+from acceptance.program import PROCESS_SECONDS, quota_worker, start, until
 
 if TYPE_CHECKING:
     import asyncpg
@@ -53,3 +53,23 @@ async def test_a_deadlocks_victim_is_tried_again(
         return bool(await conn.fetchval(before) == deadlocks + 1)
 
     await until(counted)
+
+
+async def test_a_roll_that_lost_a_deadlock_is_left_to_the_next_tick(
+    dsn: str, conn: Connection
+) -> None:
+    """The refusal comes from a trigger: two rolls of one month take turns, and never meet in a ring."""
+    await conn.execute(
+        "INSERT INTO quota_usage (tenant_id, period, completions) VALUES ('t', '2026-05-01', 1);"
+        "CREATE FUNCTION victim() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40P01', MESSAGE = 'deadlock detected'; END $$;"
+        "CREATE TRIGGER victim BEFORE INSERT ON quota_monthly_totals"
+        " FOR EACH ROW EXECUTE FUNCTION victim()"
+    )
+    done = await quota_worker(dsn, "run", "roll_month", "--json")
+    (job,) = json.loads(done.out)["jobs"]
+    assert (done.code, job["outcome"], job["months"]) == (0, "unfinished", 0)
+    await conn.execute("DROP TRIGGER victim ON quota_monthly_totals")
+    done = await quota_worker(dsn, "run", "roll_month", "--json")
+    (job,) = json.loads(done.out)["jobs"]
+    assert (done.code, job["outcome"], job["months"]) == (0, "done", 1)
