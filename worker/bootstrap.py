@@ -7,17 +7,17 @@ and closed once, when the command is over; nothing heavy is imported before.
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self, TextIO
 
+from worker.answers import tell
 from worker.assets import Assets
-from worker.errors import OutputError, ReaderGoneError, SchemaMissingError
+from worker.errors import SchemaMissingError
 from worker.settings import DeliverySettings, Settings, load_settings
-from worker.telemetry import Log, is_utf8, remark
+from worker.telemetry import Log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     import asyncpg
@@ -293,50 +293,3 @@ def build_deps(
         return load_delivery(env, config)
 
     return Deps(load_settings(env), environ=env, load_delivery=read_delivery, debug=debug)
-
-
-def say(text: str) -> None:
-    """One answer for stdout. Raises OutputError where that is closed or full."""
-    with _writing() as stream:
-        stream.write(text + "\n")
-
-
-def say_json(document: object) -> None:
-    """One answer for programs: valid JSON whatever stdout's encoding is."""
-    import json
-
-    with _writing() as stream:
-        plain = not is_utf8(stream)
-        stream.write(json.dumps(document, ensure_ascii=plain) + "\n")
-
-
-def say_script(text: str) -> None:
-    """A file's text, in UTF-8 whatever stdout's encoding is: no letter of it may change."""
-    with _writing() as stream:
-        stream.flush()
-        stream.buffer.write(text.encode() + b"\n")
-
-
-def flush_answers() -> None:
-    """Send off what was said. Raises OutputError; nothing was said to a closed stdout."""
-    if sys.stdout is not None:
-        with _writing() as stream:
-            stream.flush()
-
-
-@contextmanager
-def _writing() -> Iterator[TextIO]:
-    # Python has no stream where the process was started without one (>&-).
-    if sys.stdout is None:
-        raise OutputError("stdout could not be written: it is closed")
-    try:
-        yield sys.stdout
-    except BrokenPipeError as error:
-        raise ReaderGoneError from error
-    except OSError as error:
-        raise OutputError(f"stdout could not be written: {error.strerror or error}") from error
-
-
-def tell(text: str) -> None:
-    """One remark for stderr."""
-    remark(text)

@@ -265,7 +265,8 @@ def _list_commands() -> int:
 def _call(args: argparse.Namespace) -> int:
     import asyncio
 
-    from worker.bootstrap import build_deps, flush_answers
+    from worker.answers import flush_answers
+    from worker.bootstrap import build_deps
     from worker.resolving import ProgramLoop
 
     _check_texts(args)

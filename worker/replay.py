@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
 
-    from worker.ports import Traffic
+    from worker.ports.ledger import Traffic
     from worker.replay_plan import PlannedRequest
     from worker.traffic import Decision
 

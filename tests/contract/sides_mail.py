@@ -17,7 +17,7 @@ from worker.notifiers.mail import MailNotifier
 
 if TYPE_CHECKING:
     from worker.models import OutboxMessage
-    from worker.ports import Pace
+    from worker.ports.delivery import Pace
 
 TAKEN: tuple[int, Any] = (200, {})
 

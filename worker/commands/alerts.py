@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from worker.bootstrap import Deps, say, say_json
+from worker.answers import say, say_json
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from worker.alerts_report import AlertsReport
     from worker.alerts_words import Words
+    from worker.bootstrap import Deps
     from worker.postgres.alerts import PostgresAlerts
 
 DEFAULT_LIMIT: Final = 20

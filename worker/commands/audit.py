@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from worker.bootstrap import Deps, say, say_json
+from worker.answers import say, say_json
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
     from datetime import date
+
+    from worker.bootstrap import Deps
 
 DEFAULT_TOP: Final = 50
 MAX_TOP: Final = 2_147_483_647

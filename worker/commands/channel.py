@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from worker.bootstrap import Deps, say, tell
+from worker.answers import say, tell
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from worker.bootstrap import Deps
     from worker.models import Delivery, OutboxMessage
     from worker.settings import ChannelSettings, DeliverySettings
 

@@ -14,7 +14,8 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say
+from worker.answers import say
+from worker.bootstrap import Deps
 from worker.errors import StarterBusyError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from worker.bootstrap import Deps, say, say_json
+from worker.answers import say, say_json
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from zoneinfo import ZoneInfo
 
+    from worker.bootstrap import Deps
     from worker.invoice.names import Names
     from worker.invoice.reading import ReadingRules
     from worker.postgres.invoice import PostgresInvoice

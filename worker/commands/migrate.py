@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, say_script, tell
+from worker.answers import say, say_script, tell
 
 if TYPE_CHECKING:
     import argparse
+
+    from worker.bootstrap import Deps
 
 COMMAND_TIMEOUT_SECONDS = 1800.0
 

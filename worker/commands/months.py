@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from worker.bootstrap import Deps, say, say_json
+from worker.answers import say, say_json
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
+
+    from worker.bootstrap import Deps
 
 DEFAULT_LAST: Final = 12
 MAX_LAST: Final = 1_000_000

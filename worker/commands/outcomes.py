@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from worker.bootstrap import Deps, say, say_json, say_script, tell
+from worker.answers import say, say_json, say_script, tell
 from worker.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date
 
+    from worker.bootstrap import Deps
     from worker.outcomes.reading import OutcomeReader
     from worker.outcomes.shape import Import
     from worker.postgres.outcomes import Draft, Frame, Group, PostgresOutcomes

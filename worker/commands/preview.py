@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from worker.bootstrap import Deps, say_script
+from worker.answers import say_script
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from worker.bootstrap import Deps
     from worker.models import OutboxMessage
 
 FACTS_MAX_BYTES = 4 * 1024 * 1024

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, say_json, tell
+from worker.answers import say, say_json, tell
 from worker.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sized
     from datetime import datetime
 
+    from worker.bootstrap import Deps
     from worker.postgres.prices import PostgresPrices
 
 MAX_TOKENS = 10**12

@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, say_json, tell
+from worker.answers import say, say_json, tell
 from worker.errors import UsageError
 from worker.replay_plan import ReplayOptions
 
 if TYPE_CHECKING:
     import argparse
 
+    from worker.bootstrap import Deps
     from worker.postgres.traffic import PostgresTraffic
     from worker.replay import JournalLine, ReplaySummary
 

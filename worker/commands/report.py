@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from worker.bootstrap import Deps, say_script, tell
+from worker.answers import say_script, tell
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
     from datetime import date
 
+    from worker.bootstrap import Deps
     from worker.postgres.roi import MonthReading
     from worker.report.forms import Form
     from worker.roi.summary import Summary

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, tell
+from worker.answers import say, tell
 from worker.errors import SchemaMissingError
 
 if TYPE_CHECKING:
     import argparse
+
+    from worker.bootstrap import Deps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

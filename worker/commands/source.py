@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, tell
+from worker.answers import say, tell
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from worker.bootstrap import Deps
     from worker.settings import SourceSettings
     from worker.sources.base import BaseSource
     from worker.usage import OverdueRequest, SourceAnswer

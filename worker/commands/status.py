@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, say_json
+from worker.answers import say, say_json
 from worker.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from worker.bootstrap import Deps
     from worker.postgres.reports import PostgresReports
 
 DEFAULT_TOP = 20

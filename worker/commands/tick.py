@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from worker.bootstrap import Deps, say, say_json, tell
+from worker.answers import say, say_json, tell
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
+    from worker.bootstrap import Deps
     from worker.jobs.registry import Job
     from worker.jobs.tick import TickReport
     from worker.models import ChannelFailure, JobRun, ReportFault

@@ -17,19 +17,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from worker.models import ChannelFailure, ReportFault
-    from worker.ports import (
-        Channels,
-        Diagnosis,
-        Expiry,
-        Ledger,
-        Months,
-        Outbox,
-        Outlook,
-        RoiReports,
-        SourceLedger,
-        UsageSource,
-        Warnings,
-    )
+    from worker.ports.delivery import Channels, Outbox
+    from worker.ports.jobs import Diagnosis, Months, RoiReports, Warnings
+    from worker.ports.ledger import Expiry, Ledger, Outlook, SourceLedger, UsageSource
     from worker.usage import SourceFailure, SourcesNotSet
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from worker.jobs.context import JobContext
     from worker.models import Claim
-    from worker.ports import Notifier
+    from worker.ports.delivery import Notifier
 
 _T = TypeVar("_T")
 

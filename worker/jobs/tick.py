@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from worker.jobs.context import Deadline, JobPorts
     from worker.jobs.registry import Job
     from worker.models import TickLease
-    from worker.ports import JobRuns
+    from worker.ports.jobs import JobRuns
 
     OpenPorts = Callable[[], Awaitable[JobPorts]]
 

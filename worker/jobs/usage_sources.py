@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from worker.jobs.context import Asking, JobContext
-    from worker.ports import UsageSource
+    from worker.ports.ledger import UsageSource
     from worker.usage import OverdueRequest, ToldUsage
 
 # A tick's other work needs this much of its time.

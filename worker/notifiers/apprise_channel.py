@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from apprise import Apprise
 
     from worker.models import Digest, OutboxMessage
-    from worker.ports import Pace
+    from worker.ports.delivery import Pace
     from worker.rendering import Renderer
 
 # Apprise's word, and with it the colour or the icon where the service has one.

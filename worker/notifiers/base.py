@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from worker.models import Digest, OutboxMessage, SendRate
-    from worker.ports import Pace
+    from worker.ports.delivery import Pace
     from worker.rendering import Renderer
 
 # A cause that is not here is permanent: the same message would fail the same way.

@@ -10,7 +10,7 @@ from worker.rendering import RenderingError
 
 if TYPE_CHECKING:
     from worker.models import OutboxMessage
-    from worker.ports import Pace
+    from worker.ports.delivery import Pace
     from worker.rendering import Renderer
 
 

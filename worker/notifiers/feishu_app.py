@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from worker.models import Digest, OutboxMessage
     from worker.notifiers.http import Answer
-    from worker.ports import Pace
+    from worker.ports.delivery import Pace
     from worker.rendering import Renderer
 
 RECEIVE_ID_TYPES: Final = ("chat_id", "open_id", "user_id", "union_id", "email")

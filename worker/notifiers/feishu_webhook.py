@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from worker.models import Digest, OutboxMessage
     from worker.notifiers.http import Answer
-    from worker.ports import Pace
+    from worker.ports.delivery import Pace
     from worker.rendering import Renderer
 
 # What code 19021 means where it is no wrong secret.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from worker.models import Digest, OutboxMessage
-    from worker.ports import Pace
+    from worker.ports.delivery import Pace
     from worker.rendering import Renderer
 
 # Below the kernel's limit for one argument, with room for a chat's own framing.

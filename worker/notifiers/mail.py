@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aiosmtplib import SMTP
 
     from worker.models import Digest, OutboxMessage
-    from worker.ports import Pace
+    from worker.ports.delivery import Pace
     from worker.rendering import Renderer
 
 # By security, each with its usual port.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from worker.models import OutboxMessage
-    from worker.ports import Pace
+    from worker.ports.delivery import Pace
     from worker.rendering import Renderer
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  the specification's, no secret
