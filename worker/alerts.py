@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from worker.alerts_words import crossed_words, missing_words, recipient_words, told_dimensions
+from worker.alerts_words import (
+    crossed_words,
+    missing_words,
+    recipient_words,
+    report_words,
+    told_dimensions,
+)
 from worker.status_text import cells, clipped
 from worker.untrusted import for_terminal
 
@@ -79,10 +85,11 @@ def headline(row: DeliveryRow, words: Words) -> str:
     subject = clipped(for_terminal(row.subject)) if row.subject else for_terminal(row.kind)
     available = row.severity == "available"
     # a report is no alert, of whatever severity its row is
-    severity = "report" if row.kind == "roi-report" else row.severity
+    report = row.kind == "roi-report"
+    severity = "report" if report else row.severity
     crossed = "; ".join(
         crossed_words(one, available=available) for one in told_dimensions(row.facts)
-    ) or missing_words(row.facts)
+    ) or (report_words if report else missing_words)(row.facts)
     return (
         f"{words.moment(row.decided_at)}  {severity}  {kind}{subject}{mode}"
         f"{': ' if crossed else ''}{crossed}"

@@ -186,6 +186,15 @@ def missing_words(facts: str) -> str:
         return ""
 
 
+def report_words(facts: str) -> str:
+    """``2026-10, revision 2``: which report it is; nothing for facts of another shape."""
+    try:
+        found = json.loads(facts)
+        return for_terminal(f"{found['month']}, revision {found['revision']}")
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
 def crossed_words(one: Mapping[str, Any], *, available: bool = False) -> str:
     """``completions, day 82.0% (past 80%)``; of a notice that something is available again, why."""
     name = f"{str(one['dimension']).replace('_', ' ')}, {one.get('period_kind')}"

@@ -118,6 +118,11 @@ async def test_a_month_is_mailed_once_and_its_correction_says_what_changed(  # n
         assert "corrected, revision 2" in corrected.subject
         assert "80" in corrected.part("plain")
 
+        told = await quota_worker(dsn, "alerts", "--limit", "0", **environ)
+        for words in ("department sales: 2026-10, revision 1", "roi-report: 2026-10, revision 1"):
+            assert f"  report  {words}\n" in told.out
+        assert "  report  department sales: 2026-10, revision 2\n" in told.out
+
         # by hand: the same figures
         shown = await quota_worker(dsn, *report, "--format", "json")
         stored = await conn.fetchval(

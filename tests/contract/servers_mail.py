@@ -43,8 +43,8 @@ class Received(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """As readers show it: the line may be folded at its very beginning."""
-        return str(self.mail["Subject"]).strip()
+        """As readers show it."""
+        return str(self.mail["Subject"])
 
     def part(self, subtype: str) -> str:
         body = self.mail.get_body((subtype,))

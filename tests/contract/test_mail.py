@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import email.policy
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
@@ -12,6 +14,7 @@ from contract.mail_world import LIMIT_SECONDS, SENDER, TO, mail, notifying, reac
 from contract.samples import HOSTILE_NAMES, department_facts, tenant_facts
 from contract.servers_mail import USER, Certificates
 from worker.models import Digest, FailureCause
+from worker.notifiers.mail_message import Envelope, Mail, mail_bytes
 from worker.rendering import Renderer
 from worker.untrusted import for_mail_subject, visible
 
@@ -207,3 +210,17 @@ async def test_facts_of_another_shape_are_not_sent(
     async with serving(certificates) as server, notifying(renderer, reached(server)) as notifier:
         answer = await notifier.send(replace(mail(), facts="{}"), LIMIT_SECONDS)
         assert (answer.cause, server.connections) == (FailureCause.NOT_RENDERED, 0)
+
+
+@pytest.mark.parametrize("words", ["four ", "四个字", "aaaaaaaaaa"])
+def test_a_subject_of_any_length_is_read_as_it_was_written(words: str) -> None:
+    for length in (*range(50, 100), 300, 1200):
+        subject = ("[quota-report] " + words * 300)[:length].strip()
+        raw = mail_bytes(
+            Mail(subject, "text", "<p>text</p>"),
+            Envelope(SENDER, TO, "example.com"),
+            "key",
+            datetime(2026, 11, 30, tzinfo=UTC),
+        )
+        assert email.message_from_bytes(raw, policy=email.policy.default)["Subject"] == subject
+        assert max(len(line) for line in raw.split(b"\r\n")) <= 998

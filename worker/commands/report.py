@@ -66,7 +66,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         say_script(made.removesuffix("\n"))
         return 0
     path = folder / f"{_file_name(month, args.department)}.{form.suffix}"
-    _write(path, made if isinstance(made, bytes) else made.encode(ENCODING))
+    write_new(path, made if isinstance(made, bytes) else made.encode(ENCODING))
     tell(f"{path}: written")
     if args.preview:
         import webbrowser
@@ -91,7 +91,8 @@ async def _send(deps: Deps, reading: MonthReading, summary: Summary) -> None:
     department = "" if summary.department is None else summary.department.department_id
     stored = await reports.store(reading, department, summary, None)
     news = "new" if stored.made else "as it was"
-    queued = f"{stored.messages} mails queued, which the next tick sends"
+    mails = "1 mail" if stored.messages == 1 else f"{stored.messages} mails"
+    queued = f"{mails} queued, which the next tick sends"
     if not stored.messages:
         queued = "no mail queued: everybody has it, or nobody is named"
     tell(f"revision {stored.revision}, {news}: {queued}")
@@ -127,12 +128,16 @@ def _file_name(month: date, department: str | None) -> str:
     return f"roi-{month:%Y-%m}-{plain}"
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_new(path: Path, content: bytes) -> None:
     """A new file, whole or not at all. Raises UsageError."""
+    made = False
     try:
         with path.open("xb") as file:
+            made = True
             file.write(content)
     except FileExistsError:
         raise UsageError(f"{path} exists: move it away, or choose another --out") from None
     except OSError as error:
+        if made:
+            path.unlink(missing_ok=True)
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from worker.errors import InvalidInputError, UnknownNameError, UsageError
 from worker.money import NANOS_PER_CENT
-from worker.periods import month_of, next_month, previous_month
+from worker.periods import month_of, previous_month
 from worker.postgres.errors import translated
 from worker.roi.facts import (
     AMOUNT_NAMES,
@@ -238,10 +238,10 @@ class PostgresRoi:
 def _unrecorded(month: date, today: date) -> str:
     if month > today:
         return f"{month:%Y-%m} has not begun yet: there is nothing to report"
-    cure = "quota-worker months lists what there is"
-    if next_month(month) > today:
-        cure = "quota-worker run roll_month makes them"
-    return f"there are no totals of {month:%Y-%m}: {cure}"
+    return (
+        f"there are no totals of {month:%Y-%m}: quota-worker run roll_month makes those of any "
+        "usage that it has, quota-worker months lists what there is"
+    )
 
 
 def _amounts(row: asyncpg.Record) -> Amounts:
