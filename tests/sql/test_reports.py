@@ -170,7 +170,10 @@ async def test_a_report_is_of_what_the_ledger_and_the_outcomes_have(
     async with roi.reading(OCTOBER) as reading:
         old = await reading.summary(OF_ALL)
     assert old.ledger.total.cost_nanos == of_all.ledger.total.cost_nanos
-    for month, words in ((date(2026, 6, 1), "no totals of 2026-06: quota-worker run roll_month"), (date(2199, 1, 1), "begun")):
+    for month, words in (
+        (date(2026, 6, 1), "no totals of 2026-06: quota-worker run roll_month"),
+        (date(2199, 1, 1), "begun"),
+    ):
         with pytest.raises(UsageError, match=words):
             async with roi.reading(month):
                 pass
