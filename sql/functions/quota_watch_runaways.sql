@@ -1,0 +1,109 @@
+-- Apps and API keys of tenants that run away: one row per (tenant, app, key), with the rule that it breaks and why.
+--
+-- The last hour before p_now is held against the hours noted in quota_paces ('' is a label that nobody gave). Rules, the first that holds:
+--   tight_loop     at least p_min_requests requests in the last ten minutes, 80 % of them with the same number of
+--                  input tokens, and at least twice its usual requests of an hour (or it has no history)
+--   every_minute   on the days before it ran in at most 3 hours and 10 minutes of a day, and now in 30 minutes of an hour
+--   times_usual    at least p_min_requests requests, and p_times its usual requests, tokens or cost of an hour
+-- Its usual is the 95th percentile of the hours in which it ran within the last seven days, the last hour left out;
+-- times_usual needs one noted 24 hours ago, every_minute two days. Only who goes on is named: a request in the last ten minutes.
+-- figure: what stands out (requests, tokens, cost); present, usual: of an hour, in its unit (nanos for cost); usual is
+-- NULL without history. same_in_tokens, same, recent: how many of the last ten minutes' requests had so many input
+-- tokens. usual_minutes: of a day, for every_minute. end_users: how many in the last ten minutes. department_id and environment: where its last request was
+-- admitted. Left out is what is quiet (quota_watch_told). The costliest first.
+-- Takes no locks; reads one hour of reservations through the block-range index on admitted_at, and of quota_paces the
+-- groups with a tenth of p_min_requests, by the key.
+CREATE OR REPLACE FUNCTION quota_watch_runaways(p_now timestamptz, p_times int, p_min_requests int)
+RETURNS TABLE (tenant_id text, environment text, department_id text, app text, api_key text, rule text, figure text,
+               present numeric, usual numeric, requests bigint, minutes int, tokens numeric, cost_nanos numeric,
+               recent bigint, same bigint, same_in_tokens bigint, usual_minutes numeric, end_users bigint, models jsonb)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+SET jit = off
+-- whatever its caller has set: history by the keys
+SET enable_nestloop = on
+AS $$
+    WITH busy AS MATERIALIZED (
+        SELECT r.tenant_id, coalesce(r.app, '') AS app, coalesce(r.api_key, '') AS api_key, count(*) AS requests,
+               bit_count(bit_or(1::bigint << date_part('minute', r.admitted_at)::int)::bit(64))::int AS minutes,
+               sum(CASE WHEN r.state = 'open' THEN r.estimated_in_tokens::numeric + r.estimated_out_tokens
+                        ELSE r.charged_in_tokens::numeric + r.charged_out_tokens END) AS tokens,
+               sum(CASE WHEN r.state = 'open' THEN r.estimated_cost_nanos ELSE r.charged_cost_nanos END) AS cost_nanos,
+               count(*) FILTER (WHERE r.admitted_at > p_now - interval '10 minutes') AS recent
+          FROM quota_reservations r
+         WHERE r.admitted_at > p_now - interval '1 hour' AND r.admitted_at <= p_now AND NOT r.unreserved
+         GROUP BY 1, 2, 3
+        HAVING count(*) >= greatest(p_min_requests / 10, 1)
+           AND count(*) FILTER (WHERE r.admitted_at > p_now - interval '10 minutes') > 0
+    ), held AS MATERIALIZED (
+        SELECT b.*, h.first_hour, h.requests AS usual_requests, h.tokens AS usual_tokens,
+               h.cost_nanos AS usual_cost_nanos, h.hours, h.days, h.all_minutes
+          FROM busy b
+         CROSS JOIN LATERAL (
+            SELECT min(p.hour) AS first_hour, count(*) AS hours, count(DISTINCT quota_day(p.hour)) AS days,
+                   sum(p.minutes) AS all_minutes,
+                   percentile_disc(0.95) WITHIN GROUP (ORDER BY p.requests) AS requests,
+                   percentile_disc(0.95) WITHIN GROUP (ORDER BY p.tokens) AS tokens,
+                   percentile_disc(0.95) WITHIN GROUP (ORDER BY p.cost_nanos) AS cost_nanos
+              FROM quota_paces p
+             WHERE p.tenant_id = b.tenant_id AND p.app = b.app AND p.api_key = b.api_key
+               AND p.hour >= p_now - interval '7 days' AND p.hour < p_now - interval '2 hours') h
+    ), suspect AS MATERIALIZED (
+        SELECT h.*, f.figure, f.present, f.usual, f.ratio,
+               h.recent >= p_min_requests AND h.requests >= 2 * coalesce(h.usual_requests, 0) AS may_loop,
+               h.first_hour <= p_now - interval '2 days' AND h.minutes >= 30
+                   AND h.hours <= 3 * h.days AND h.all_minutes <= 10 * h.days AS every_minute,
+               h.first_hour <= p_now - interval '1 day' AND h.requests >= p_min_requests
+                   AND f.ratio >= p_times AS times_usual
+          FROM held h
+         CROSS JOIN LATERAL (
+            SELECT v.figure, v.present, v.usual, v.present / nullif(v.usual, 0) AS ratio
+              FROM (VALUES ('cost', h.cost_nanos, h.usual_cost_nanos, 1),
+                           ('tokens', h.tokens, h.usual_tokens, 2),
+                           ('requests', h.requests::numeric, h.usual_requests::numeric, 3)) AS v (figure, present, usual, place)
+             ORDER BY v.present / nullif(v.usual, 0) DESC NULLS LAST, v.place
+             LIMIT 1) f
+         WHERE NOT EXISTS (SELECT FROM quota_watch_told t
+                            WHERE t.trouble = 'runaway' AND t.subject_kind = 'tenant' AND t.subject = h.tenant_id
+                              AND t.about = h.app AND t.detail = h.api_key
+                              AND NOT quota_watch_due(t.told_at, t.quiet_until, p_now))
+    ), recent AS MATERIALIZED (
+        -- the last ten minutes of the suspects alone, once
+        SELECT r.tenant_id, coalesce(r.app, '') AS app, coalesce(r.api_key, '') AS api_key, r.environment,
+               r.department_id, r.admitted_at, r.end_user, coalesce(r.answered_model, r.model, r.requested_model) AS model,
+               CASE WHEN r.state = 'open' THEN r.estimated_in_tokens ELSE r.charged_in_tokens END AS in_tokens
+          FROM quota_reservations r
+          JOIN suspect s ON s.tenant_id = r.tenant_id AND s.app = coalesce(r.app, '')
+                        AND s.api_key = coalesce(r.api_key, '')
+         WHERE r.admitted_at > p_now - interval '10 minutes' AND r.admitted_at <= p_now AND NOT r.unreserved
+           AND (s.may_loop OR s.every_minute OR s.times_usual)
+    ), alike AS (
+        SELECT DISTINCT ON (c.tenant_id, c.app, c.api_key) c.tenant_id, c.app, c.api_key, c.in_tokens, c.same
+          FROM (SELECT r.tenant_id, r.app, r.api_key, r.in_tokens, count(*) AS same
+                  FROM recent r GROUP BY r.tenant_id, r.app, r.api_key, r.in_tokens) c
+         ORDER BY c.tenant_id, c.app, c.api_key, c.same DESC, c.in_tokens DESC
+    ), shown AS (
+        SELECT r.tenant_id, r.app, r.api_key, count(DISTINCT r.end_user) AS end_users,
+               (array_agg(r.environment ORDER BY r.admitted_at DESC))[1] AS environment,
+               (array_agg(r.department_id ORDER BY r.admitted_at DESC))[1] AS department_id,
+               coalesce(jsonb_agg(DISTINCT r.model) FILTER (WHERE r.model IS NOT NULL), '[]') AS models
+          FROM recent r GROUP BY r.tenant_id, r.app, r.api_key
+    ), ruled AS (
+        SELECT s.*, w.environment, w.department_id, w.end_users, w.models, a.in_tokens, a.same,
+               CASE WHEN s.may_loop AND a.same * 5 >= s.recent * 4 THEN 'tight_loop'
+                    WHEN s.every_minute THEN 'every_minute'
+                    WHEN s.times_usual THEN 'times_usual' END AS rule
+          FROM suspect s
+          JOIN shown w ON w.tenant_id = s.tenant_id AND w.app = s.app AND w.api_key = s.api_key
+          JOIN alike a ON a.tenant_id = s.tenant_id AND a.app = s.app AND a.api_key = s.api_key
+    )
+    SELECT u.tenant_id, u.environment, u.department_id, u.app, u.api_key, u.rule,
+           CASE WHEN u.rule = 'times_usual' THEN u.figure ELSE 'requests' END,
+           CASE WHEN u.rule = 'times_usual' THEN u.present ELSE u.requests END,
+           CASE WHEN u.rule = 'times_usual' THEN u.usual ELSE u.usual_requests END,
+           u.requests, u.minutes, u.tokens, u.cost_nanos, u.recent, u.same, u.in_tokens,
+           round(u.all_minutes::numeric / nullif(u.days, 0), 1), u.end_users, u.models
+      FROM ruled u
+     WHERE u.rule IS NOT NULL
+     ORDER BY u.cost_nanos DESC, u.tokens DESC, u.tenant_id, u.app, u.api_key
+$$;
