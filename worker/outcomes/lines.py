@@ -49,11 +49,17 @@ def _grid(text: io.TextIOWrapper, encoding: str) -> tuple[Grid, str]:
 
 
 def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    number = 0
     while line := text.readline(MAX_LINE_LETTERS):
+        number += 1
         if len(line) == MAX_LINE_LETTERS:
-            raise UsageError(f"a line has {MAX_LINE_LETTERS:,} letters or more: is this a CSV?")
+            raise UsageError(
+                f"line {number} has {MAX_LINE_LETTERS:,} letters or more: is this a CSV?"
+            )
         if "\0" in line:
-            raise UsageError("there are zero bytes in it: is this a CSV?")
+            raise UsageError(
+                f"line {number} has zero bytes in it: is this a CSV? Save it as CSV UTF-8"
+            )
         yield line
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import warnings
 import zlib
@@ -23,10 +24,19 @@ if TYPE_CHECKING:
 
 MAX_UNPACKED_BYTES: Final = 2 * 2**30
 MAX_STRINGS_BYTES: Final = 256 * 2**20
+MAX_ROW_BYTES: Final = 16 * 2**20  # of one row, which is held in memory, and of what is no row
+MAX_SHEET_ROWS: Final = 2**20  # Excel's own bounds
+MAX_CELL_LETTERS: Final = 32_767
 _CHUNK_BYTES: Final = 2**20
 _OVERLAP_BYTES: Final = 64
 _EXCEL_DIGITS: Final = 15
 _FORMULA: Final = re.compile(rb"<(?:\w{1,40}:)?f[ />]")
+_BEFORE_XML: Final = codecs.BOM_UTF8 + b" \t\r\n"
+_ROW: Final = re.compile(rb"<(?:\w{1,40}:)?row[ />]")
+_TOO_MANY_ROWS: Final = (
+    f"the sheet has rows beyond {MAX_SHEET_ROWS:,}, which is the most: save it in Excel again, or"
+    " as CSV UTF-8"
+)
 PACKAGE_CURE: Final = (
     f"install the wheel with its extra, 'quota_worker-{__version__}-py3-none-any.whl[report]' (in a"
     " clone: .venv/bin/pip install -e '.[report]'), or save the sheet as CSV UTF-8"
@@ -89,7 +99,11 @@ def _readable() -> Iterator[None]:
 
 
 def _has_formulas(path: Path) -> bool:
-    """Whether some sheet has one. Raises UsageError for what unpacks to too much."""
+    """Whether some sheet has one. Raises UsageError for what unpacks to too much.
+
+    Every part is gone through before it is parsed: a small file may unpack to a row, or a cell,
+    that fills the memory.
+    """
     with ZipFile(path) as archive:
         parts = archive.infolist()
         if sum(part.file_size for part in parts) > MAX_UNPACKED_BYTES:
@@ -103,17 +117,32 @@ def _has_formulas(path: Path) -> bool:
             )
         # a sheet's part may have any name; a formula found elsewhere only costs time
         others = [part for part in parts if part not in texts]
-        return any(_holds_formula(archive, part.filename) for part in others)
+        found = [_holds_formula(archive, part.filename) for part in others]  # all are checked
+        return any(found)
 
 
 def _holds_formula(archive: ZipFile, name: str) -> bool:
+    """Raises UsageError for too many rows, and for more than MAX_ROW_BYTES between two of them."""
+    found, since, rows = False, 0, 0
     with archive.open(name) as file:
         before = b""
         while chunk := file.read(_CHUNK_BYTES):
-            if _FORMULA.search(before + chunk):
-                return True
-            before = chunk[-_OVERLAP_BYTES:]
-    return False
+            seen = before + chunk
+            if not before and not seen.lstrip(_BEFORE_XML).startswith(b"<"):
+                return False  # a picture or the like, which isn't read
+            found = found or _FORMULA.search(seen) is not None
+            ends = [row.end() for row in _ROW.finditer(seen) if row.end() > len(before)]
+            rows += len(ends)
+            if rows > MAX_SHEET_ROWS:
+                raise UsageError(_TOO_MANY_ROWS)
+            since = len(seen) - ends[-1] if ends else since + len(chunk)
+            if since > MAX_ROW_BYTES:
+                raise UsageError(
+                    f"the workbook has a row, or something else, of more than {MAX_ROW_BYTES:,}"
+                    " bytes: save the sheet as CSV UTF-8"
+                )
+            before = seen[-_OVERLAP_BYTES:]
+    return found
 
 
 def _sheet(book: Any, wanted: str | None) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401  openpyxl's
@@ -145,6 +174,8 @@ def _rows(sheet: Any, twin: Any) -> Iterator[tuple[int, list[Cell]]]:  # noqa: A
             twin.reset_dimensions()
         formulas = repeat(()) if twin is None else twin.iter_rows(values_only=True)
         for number, (row, others) in enumerate(zip(values, formulas, strict=False), 1):
+            if number > MAX_SHEET_ROWS:
+                raise UsageError(_TOO_MANY_ROWS)  # a row's number may be any
             cells = [_cell(one) for one in row]
             for place, other in enumerate(others):
                 if other is not None and place < len(row) and row[place] is None:
@@ -166,6 +197,11 @@ def _cell(value: object) -> Cell:
         return value.date() if value.time() == time() else f"{value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, date):
         return value
+    if isinstance(value, str) and len(value) > MAX_CELL_LETTERS:
+        return CellFault(
+            f"a text of {len(value):,} letters, and a cell has {MAX_CELL_LETTERS:,} at most:"
+            " shorten it"
+        )
     return "" if value is None else str(value).upper() if isinstance(value, bool) else str(value)
 
 
