@@ -92,16 +92,18 @@ BEGIN
 END $$;
 
 -- Draws new bands; the caller has all slots locked. Up: each slot gets a sixteenth of the room below the next
--- tier's line, in tokens and in cost. Down: of one dimension that carries the present tier, a sixteenth of
+-- line, of tokens and of cost each its own: so whatever passes a line comes here. Down: of one dimension that carries the present tier, a sixteenth of
 -- what lies above that tier's line.
+-- p_tokens, p_cost_nanos: what the caller has just charged; if that passed a line, it is told at once.
 CREATE OR REPLACE FUNCTION quota_department_band(
-    p_department text, p_environment text, p_month date, p_now timestamptz
+    p_department text, p_environment text, p_month date, p_now timestamptz,
+    p_tokens bigint DEFAULT 0, p_cost_nanos bigint DEFAULT 0
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     d         record;
-    v_up      int;
+    v_pcts    int[];
     v_down    int;
     v_up_t    numeric;
     v_up_c    numeric;
@@ -110,10 +112,14 @@ DECLARE
     c_far     CONSTANT numeric := 4000000000000000000;
 BEGIN
     SELECT * INTO d FROM quota_department_standing(p_department, p_environment, p_month, p_now);
-    v_up := (ARRAY[d.warn_pct, d.downgrade_pct, d.protect_pct, 100])[d.tier + 1];
-    v_down := (ARRAY[d.warn_pct, d.downgrade_pct, d.protect_pct, 100])[d.tier];
-    v_up_t := coalesce(floor((ceil(d.budget_tokens * v_up / 100) - 1 - d.tokens_used) / 16), c_far);
-    v_up_c := coalesce(floor((ceil(d.budget_cost_nanos * v_up / 100) - 1 - d.cost_used_nanos) / 16), c_far);
+    v_pcts := ARRAY[d.warn_pct, d.downgrade_pct, d.protect_pct, 100];
+    v_down := v_pcts[d.tier];
+    SELECT min(p) FILTER (WHERE d.tokens_used * 100 < d.budget_tokens * p),
+           min(p) FILTER (WHERE d.cost_used_nanos * 100 < d.budget_cost_nanos * p)
+    INTO v_up_t, v_up_c
+    FROM unnest(v_pcts) p;
+    v_up_t := coalesce(floor((ceil(d.budget_tokens * v_up_t / 100) - 1 - d.tokens_used) / 16), c_far);
+    v_up_c := coalesce(floor((ceil(d.budget_cost_nanos * v_up_c / 100) - 1 - d.cost_used_nanos) / 16), c_far);
     IF d.tier > 0 THEN
         v_down_t := floor((d.tokens_used - ceil(d.budget_tokens * v_down / 100)) / 16);
         v_down_c := floor((d.cost_used_nanos - ceil(d.budget_cost_nanos * v_down / 100)) / 16);
@@ -140,6 +146,13 @@ BEGIN
     FROM (SELECT) one LEFT JOIN department_budgets b
       ON b.department_id = p_department AND b.environment = p_environment
     WHERE s.department_id = p_department AND s.environment = p_environment AND s.month = p_month;
+
+    IF (p_tokens > 0 OR p_cost_nanos > 0)
+       AND EXISTS (SELECT FROM unnest(v_pcts) p
+                   WHERE quota_line_passed(d.tokens_used, p_tokens, d.budget_tokens, p)
+                      OR quota_line_passed(d.cost_used_nanos, p_cost_nanos, d.budget_cost_nanos, p)) THEN
+        PERFORM quota_crossing_tell('department');
+    END IF;
 END $$;
 
 -- Books an admission in tier p_tier into a slot, if its band allows; false: nothing changed, nothing held.
@@ -214,7 +227,7 @@ BEGIN
         legacy_cost_nanos = quota_clamp(s.legacy_cost_nanos - (s.cost_used_nanos::numeric + p_cost_nanos)
                                         + quota_clamp(s.cost_used_nanos::numeric + p_cost_nanos))
     WHERE s.department_id = p_department AND s.environment = p_environment AND s.month = p_month AND s.slot = v_slot;
-    PERFORM quota_department_band(p_department, p_environment, p_month, p_now);
+    PERFORM quota_department_band(p_department, p_environment, p_month, p_now, p_tokens, p_cost_nanos);
 END $$;
 
 -- Books an admission; the caller has all slots locked. SQLSTATE QW002 where the counter would overflow.

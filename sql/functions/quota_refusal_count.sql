@@ -2,6 +2,8 @@
 -- one of 32 unlogged sequences: nextval needs no transaction id and makes no row version. The row itself is
 -- brought up to date once a second; the view quota_refusals adds the sequence, so it lags by nothing.
 -- After a crash of the server at most the last second of a storm is missing.
+-- The first refusal by a cap or a budget is told at once, as a crossing: of a day's cap once a day, of a month's once a
+-- month, of a department's budget once a day and tenant.
 CREATE OR REPLACE FUNCTION quota_refusal_count(p_tenant text, p_period date, p_reason text, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -11,6 +13,7 @@ DECLARE
     v_last    timestamptz;
     v_key     text := concat(p_period, ' ', p_reason, ' ', p_tenant);
     v_until   double precision;
+    v_first   boolean;
     c_storm   CONSTANT int := 10;
 BEGIN
     -- In a storm this session knows the counter from its last look, at most a second ago.
@@ -53,10 +56,18 @@ BEGIN
         last_at  = greatest(c.last_at, p_now),
         burst    = CASE WHEN abs(date_part('epoch', p_now - c.burst_at)) < 1 THEN c.burst + 1 ELSE 1 END,
         burst_at = CASE WHEN abs(date_part('epoch', p_now - c.burst_at)) < 1 THEN c.burst_at ELSE p_now END
-    RETURNING c.burst INTO v_value;
+    RETURNING c.burst, c.counted = 1 INTO v_value, v_first;
 
     IF v_value > c_storm THEN
         PERFORM quota_refusal_counter_take(p_tenant, p_period, p_reason);
+    END IF;
+    IF v_first AND (p_reason = 'department_budget_exhausted' OR p_reason ~ '^daily_'
+                    OR p_reason ~ '^monthly_'
+                       AND NOT EXISTS (SELECT FROM quota_refusal_counts c
+                                       WHERE c.tenant_id = p_tenant AND c.reason = p_reason AND c.period <> p_period
+                                         AND c.period >= quota_month(p_period)
+                                         AND c.period < (quota_month(p_period) + interval '1 month')::date)) THEN
+        PERFORM quota_crossing_tell(CASE WHEN p_reason ~ '^department' THEN 'department' ELSE 'tenant' END);
     END IF;
 END $$;
 

@@ -122,7 +122,8 @@ BEGIN
             PERFORM quota_slot_add(l.department_id, l.environment, v_month, v_slot, p_in_tokens + p_out_tokens, p_cost_nanos,
                                    CASE WHEN p_request_id IS NULL THEN 0 ELSE p_in_tokens + p_out_tokens END,
                                    CASE WHEN p_request_id IS NULL THEN 0 ELSE p_cost_nanos END);
-            PERFORM quota_department_band(l.department_id, l.environment, v_month, p_now);
+            PERFORM quota_department_band(l.department_id, l.environment, v_month, p_now, p_in_tokens + p_out_tokens,
+                                          p_cost_nanos);
             EXIT;
         END IF;
         EXIT WHEN quota_slot_admit(l.department_id, l.environment, v_month, v_slot, d.tier, p_now,

@@ -9,7 +9,9 @@
 -- one of two passes log a crossing, and only what was logged here is told here. p_limit bounds the subjects of
 -- one pass, in the order of their names; the scan's mark moves only when none was left out. The cost grows with
 -- the tenants that moved since the last pass, but for the first of a day.
--- Lock order: quota_warn_log (re-arming, sorted), quota_warn_log (inserts, sorted), quota_outbox, quota_warn_scans.
+-- By the clock, it takes what waits in quota_crossings: whoever wrote that has committed before this pass looks.
+-- Lock order: quota_crossings (none is waited for), quota_warn_log (re-arming, sorted), quota_warn_log (inserts,
+-- sorted), quota_outbox, quota_warn_scans.
 -- SQLSTATE: 55P03 when another pass holds a lock for 30 s (retry); 22023 without routes; 23505 when somebody gave quota_warn_log a unique key of their own that two of our rows share (drop it).
 CREATE OR REPLACE FUNCTION quota_soft_warn(
     p_now timestamptz DEFAULT NULL, p_routes jsonb DEFAULT '{"default": {"to": [{"channel": "console"}]}}',
@@ -32,6 +34,10 @@ DECLARE
 BEGIN
     IF p_routes -> 'default' IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'quota_soft_warn: p_routes needs a default';
+    END IF;
+    IF p_now IS NULL THEN
+        DELETE FROM quota_crossings c
+         WHERE c.crossing_id IN (SELECT w.crossing_id FROM quota_crossings w FOR UPDATE SKIP LOCKED);
     END IF;
     SELECT s.scanned_at, s.scanned_xid INTO v_since, v_xid FROM quota_warn_scans s WHERE s.scan = 'soft_warn';
     -- Going by what moved is right while the day is the one that was judged, by the settings of now, in the same

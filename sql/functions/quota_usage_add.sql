@@ -2,6 +2,8 @@
 -- The caller holds the tenant's lock. Amounts may be negative; a counter that a legacy program lowered stops
 -- at zero, and what was cut is kept in legacy_*, so that used = held + charged + legacy stays true.
 -- p_legacy: the charge has no request. SQLSTATE QW002 where a counter would overflow.
+-- What is added may pass a threshold: that is told at once (quota_crossing_tenant), asked for only where the ceilings of
+-- the day don't rule it out.
 CREATE OR REPLACE FUNCTION quota_usage_add(
     p_tenant text, p_period date,
     p_completions bigint, p_in_tokens bigint, p_out_tokens bigint, p_cost_nanos bigint,
@@ -11,6 +13,8 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_later boolean;
+    v_more  boolean := p_completions > 0 OR p_in_tokens > 0 OR p_out_tokens > 0 OR p_cost_nanos > 0;
+    v_near  boolean := v_more;
     c_max   CONSTANT numeric := 9223372036854775807;
 BEGIN
     IF NOT p_legacy THEN
@@ -33,11 +37,17 @@ BEGIN
           AND u.output_tokens BETWEEN greatest(-p_out_tokens, 0) AND 4000000000000000000
           AND u.cost_cents BETWEEN 0 AND 100000000000
           AND u.cost_cents * 10000000 + u.cost_subcent_nanos + p_cost_nanos >= 0
-        RETURNING EXISTS (SELECT FROM quota_usage f WHERE f.tenant_id = p_tenant AND f.period > u.period + 1)
-        INTO v_later;
+        RETURNING EXISTS (SELECT FROM quota_usage f WHERE f.tenant_id = p_tenant AND f.period > u.period + 1),
+                  v_more AND (u.completions <= u.ceiling_completions AND u.input_tokens < u.ceiling_input_tokens
+                              AND u.output_tokens < u.ceiling_output_tokens
+                              AND u.input_tokens + u.output_tokens < u.ceiling_tokens
+                              AND u.cost_cents < u.ceiling_cost_cents
+                              AND u.limits_ctid IS NOT NULL AND u.bucket_tokens IS NOT NULL) IS NOT TRUE
+        INTO v_later, v_near;
     END IF;
 
     IF p_legacy OR NOT FOUND THEN
+        v_near := v_more;
         -- Rare: a first row, a charge without a request, a counter near zero or near its end.
         INSERT INTO quota_usage (tenant_id, period) VALUES (p_tenant, p_period) ON CONFLICT DO NOTHING;
         IF p_legacy THEN
@@ -90,6 +100,10 @@ BEGIN
         UPDATE quota_usage u SET limits_ctid = NULL, limits_xmin = NULL
         WHERE u.tenant_id = p_tenant AND u.period > p_period + 1
           AND u.period < (quota_month(p_period) + interval '1 month')::date AND u.limits_ctid IS NOT NULL;
+    END IF;
+
+    IF v_more AND (v_near OR NOT quota_ceilings_hold(p_tenant, p_period)) THEN
+        PERFORM quota_crossing_tenant(p_tenant, p_period, p_completions, p_in_tokens, p_out_tokens, p_cost_nanos);
     END IF;
 END $$;
 

@@ -123,8 +123,8 @@ BUGS = [
     bug(
         "each slot gets the whole room",
         "quota_department.sql",
-        "v_up_t := coalesce(floor((ceil(d.budget_tokens * v_up / 100) - 1 - d.tokens_used) / 16),",
-        "v_up_t := coalesce(floor((ceil(d.budget_tokens * v_up / 100) - 1 - d.tokens_used) / 1),",
+        "v_up_t := coalesce(floor((ceil(d.budget_tokens * v_up_t / 100) - 1 - d.tokens_used) / 16),",
+        "v_up_t := coalesce(floor((ceil(d.budget_tokens * v_up_t / 100) - 1 - d.tokens_used) / 1),",
         killed_by("test_races", THIRTY, dimension="tokens"),
         tries=5,
     ),
