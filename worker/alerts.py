@@ -84,14 +84,12 @@ def headline(row: DeliveryRow, words: Words) -> str:
     kind = "department " if row.subject_kind == "department" else ""
     subject = clipped(for_terminal(row.subject)) if row.subject else for_terminal(row.kind)
     available = row.severity == "available"
-    # a report is no alert, of whatever severity its row is
-    report = row.kind == "roi-report"
-    severity = "report" if report else row.severity
+    told = report_words if row.kind == "roi-report" else missing_words
     crossed = "; ".join(
         crossed_words(one, available=available) for one in told_dimensions(row.facts)
-    ) or (report_words if report else missing_words)(row.facts)
+    ) or told(row.facts)
     return (
-        f"{words.moment(row.decided_at)}  {severity}  {kind}{subject}{mode}"
+        f"{words.moment(row.decided_at)}  {row.severity}  {kind}{subject}{mode}"
         f"{': ' if crossed else ''}{crossed}"
     )
 

@@ -9,6 +9,7 @@ SELECT n.at, g.billing_zone, g.currency, z.zone AS quiet_zone,
  CROSS JOIN LATERAL (SELECT n.at AT TIME ZONE z.zone AS local, ($1::jsonb ->> 'to')::time AS ends) l;
 
 -- name: deliveries
+-- A report is no alert: its severity is told as 'report', which no route can ask for.
 -- The messages of at most $4 alerts, newest first: those that have a message made since $1, about the subject $2, in
 -- the state $3; NULL: any. An alert's messages are those of one message_key, fallbacks too. An alert stands where the
 -- first of its messages that fit does, so that the index by time is read no further than needed.
@@ -27,7 +28,8 @@ WITH chosen AS MATERIALIZED (
      LIMIT $4::integer
 )
 SELECT o.outbox_id, o.message_key, min(o.created_at) OVER (PARTITION BY o.message_key) AS decided_at, o.kind,
-       o.severity, o.subject_kind, o.subject, o.environment, o.locale, o.channel, o.recipient, o.state, o.attempts, o.digest_only, o.urgency, o.next_attempt_at, o.lease_until,
+       CASE o.kind WHEN 'roi-report' THEN 'report' ELSE o.severity END AS severity,
+       o.subject_kind, o.subject, o.environment, o.locale, o.channel, o.recipient, o.state, o.attempts, o.digest_only, o.urgency, o.next_attempt_at, o.lease_until,
        o.first_attempt_at, o.sent_at, o.ended_at, o.last_failure, o.last_detail, o.failed_at, o.fallback_of,
        o.superseded_by, o.acked_at, o.acked_by, o.ack_note, o.dedupe_key, o.request_key, o.created_at,
        o.facts::text AS facts
@@ -38,7 +40,8 @@ SELECT o.outbox_id, o.message_key, min(o.created_at) OVER (PARTITION BY o.messag
 -- name: deliveries_of
 -- As deliveries, of the alerts that the messages $1 belong to.
 SELECT o.outbox_id, o.message_key, min(o.created_at) OVER (PARTITION BY o.message_key) AS decided_at, o.kind,
-       o.severity, o.subject_kind, o.subject, o.environment, o.locale, o.channel, o.recipient, o.state, o.attempts, o.digest_only, o.urgency, o.next_attempt_at, o.lease_until,
+       CASE o.kind WHEN 'roi-report' THEN 'report' ELSE o.severity END AS severity,
+       o.subject_kind, o.subject, o.environment, o.locale, o.channel, o.recipient, o.state, o.attempts, o.digest_only, o.urgency, o.next_attempt_at, o.lease_until,
        o.first_attempt_at, o.sent_at, o.ended_at, o.last_failure, o.last_detail, o.failed_at, o.fallback_of,
        o.superseded_by, o.acked_at, o.acked_by, o.ack_note, o.dedupe_key, o.request_key, o.created_at,
        o.facts::text AS facts
@@ -49,7 +52,8 @@ SELECT o.outbox_id, o.message_key, min(o.created_at) OVER (PARTITION BY o.messag
 -- name: unacknowledged
 -- What was given up and nobody has acknowledged, the oldest first, by the index of dead messages; at most $1. One
 -- fallback may tell for several channels of an alert.
-SELECT o.outbox_id, o.channel, o.recipient, o.severity, o.subject, o.ended_at, o.last_failure,
+SELECT o.outbox_id, o.channel, o.recipient, CASE o.kind WHEN 'roi-report' THEN 'report' ELSE o.severity END AS severity, o.subject,
+       o.ended_at, o.last_failure,
        EXISTS (SELECT FROM quota_outbox f
                 WHERE f.message_key = o.message_key AND f.fallback_of IS NOT NULL AND f.channel <> o.channel
                   AND f.state = 'sent') AS told_elsewhere,

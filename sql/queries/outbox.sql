@@ -10,8 +10,10 @@ SELECT count(*)
                          t.now - interval '1 day'));
 
 -- name: claim
-SELECT outbox_id, lease_token, kind, channel, recipient, severity, locale, facts, attempt, dedupe_key, created_at,
-       is_fallback, digest_key, overdue
+-- A report is no alert, of whatever severity its row is; webhooks pass on what is told here.
+SELECT outbox_id, lease_token, kind, channel, recipient,
+       CASE kind WHEN 'roi-report' THEN 'report' ELSE severity END AS severity, locale, facts, attempt, dedupe_key,
+       created_at, is_fallback, digest_key, overdue
   FROM quota_outbox_claim($1::text, $2::text[], $3::integer, $4::integer, $5::integer, $6::jsonb, $7::timestamptz);
 
 -- name: keep
