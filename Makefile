@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-fast mutants long races crash month lint format bench clean requirements
+.PHONY: demo test test-fast mutants long races crash month schedules lint format bench clean requirements
 
 demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
@@ -57,6 +57,20 @@ crash: $(VENV)/.dev-installed
 # Fresh seeds, which it prints; QUOTA_WORKER_MONTHS says how many, QUOTA_WORKER_SEED repeats one.
 month: $(VENV)/.dev-installed
 	QUOTA_WORKER_MONTH=1 $(BIN)/python -m pytest -q -s tests/month
+
+# The schedules' files by the programs that read them: Hermes Agent, and the schemas of Kubernetes. They are large, and in
+# environments of their own.
+schedules: $(VENV)/.dev-installed $(VENV).schedules/.installed
+	QUOTA_WORKER_HERMES=$(CURDIR)/$(VENV).schedules/hermes/bin/hermes \
+	QUOTA_WORKER_KUBERNETES=$(CURDIR)/$(VENV).schedules/kubernetes/bin/kubernetes-validate \
+	$(BIN)/python -m pytest -q -s -rs tests/schedules
+
+$(VENV).schedules/.installed: Makefile
+	"$(PYTHON)" -m venv --clear $(VENV).schedules/hermes
+	$(VENV).schedules/hermes/bin/python -m pip --disable-pip-version-check --quiet install hermes-agent==0.19.0
+	"$(PYTHON)" -m venv --clear $(VENV).schedules/kubernetes
+	$(VENV).schedules/kubernetes/bin/python -m pip --disable-pip-version-check --quiet install kubernetes-validate==1.37.0
+	@touch $@
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .

@@ -55,7 +55,7 @@ class Deps:
         self._delivery: DeliverySettings | None = None
         self.environ = environ
         self.assets = assets or Assets()
-        self.log = Log(debug=debug)
+        self.log = Log(debug=debug, level=settings.log_level)
         self._console = console  # where the console channel writes; None: stderr
         self._server: EmbeddedServer | None = None
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None

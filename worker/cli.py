@@ -158,7 +158,7 @@ def run(argv: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  the program's edge: one line, no traceback
         if debug:
             _print_traceback()
-        return _report(error)
+        return _report(error, of_tick=chosen in BOUNDED)
 
 
 def _chosen(argv: Sequence[str]) -> str:
@@ -323,9 +323,9 @@ def _module(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202  a modul
     return importlib.import_module(f"worker.commands.{name.replace('-', '_')}")
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, *, of_tick: bool) -> int:
     from worker.postgres.errors import translate
-    from worker.telemetry import redact
+    from worker.telemetry import redact, unmistaken
 
     ours = translate(error)
     if isinstance(ours, OutputError):
@@ -333,7 +333,8 @@ def _report(error: Exception) -> int:
     if ours is None:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         ours = QuotaWorkerError(f"internal error: {text} (run again with --debug)")
-    remark(f"{PROGRAM}: {redact(str(ours)) if ours.redacted else ours}")
+    text = redact(str(ours)) if ours.redacted else str(ours)
+    remark(f"{PROGRAM}: {unmistaken(text) if of_tick else text}")
     return ours.exit_code
 
 

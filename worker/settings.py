@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
+LEVELS: Final = ("info", "warning", "error")
 CONSOLE: Final = "console"
 # How long an overdue reservation waits for the usage sources at most.
 WAIT_MINUTES_MAX: Final = 60
@@ -32,9 +33,10 @@ class Settings(NamedTuple):
 
     postgres_dsn: str | None = None
     keep_server: bool = False
+    log_level: str = "info"
 
     def __repr__(self) -> str:
-        return f"Settings(keep_server={self.keep_server})"
+        return f"Settings(keep_server={self.keep_server}, log_level={self.log_level!r})"
 
 
 class ChannelSettings(NamedTuple):
@@ -239,7 +241,7 @@ def quiet_document(delivery: DeliverySettings) -> str | None:
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """Read POSTGRES_DSN and QUOTA_WORKER_KEEP_SERVER; an empty value counts as unset.
+    """Read POSTGRES_DSN, QUOTA_WORKER_KEEP_SERVER, QUOTA_WORKER_LOG_LEVEL; empty counts as unset.
 
     Raises ConfigurationError that names every variable that is wrong.
     """
@@ -251,6 +253,9 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     keep = environ.get("QUOTA_WORKER_KEEP_SERVER", "").strip().lower()
     if keep not in _YES | _NO:
         faults.append("QUOTA_WORKER_KEEP_SERVER is neither 1 nor 0")
+    level = environ.get("QUOTA_WORKER_LOG_LEVEL", "").strip().lower() or "info"
+    if level not in LEVELS:
+        faults.append(f"QUOTA_WORKER_LOG_LEVEL is none of {', '.join(LEVELS)}")
     if faults:
         raise ConfigurationError("; ".join(faults))
-    return Settings(postgres_dsn=dsn, keep_server=keep in _YES)
+    return Settings(postgres_dsn=dsn, keep_server=keep in _YES, log_level=level)

@@ -7,5 +7,8 @@ set -a
 # shellcheck source=/dev/null
 . /etc/quota-worker/env
 set +a
+# Hermes drops the log of a good tick, and shows a chat the first 180 letters of a bad one: those
+# are to be the failure.
+export QUOTA_WORKER_LOG_LEVEL="${QUOTA_WORKER_LOG_LEVEL:-error}"
 # exec: Hermes kills only its direct child. stdin is not the agent's.
 exec /opt/quota-worker/.venv/bin/quota-worker tick </dev/null

@@ -282,7 +282,7 @@ def test_a_configuration_file_may_be_named_like_a_command() -> None:
 class TestSettings:
     def test_empty_is_unset(self) -> None:
         settings = load_settings({"POSTGRES_DSN": " ", "QUOTA_WORKER_KEEP_SERVER": ""})
-        assert settings == (None, False)
+        assert settings == (None, False, "info")
 
     def test_every_fault_is_named(self) -> None:
         with pytest.raises(ConfigurationError) as caught:

@@ -34,5 +34,6 @@ COMMANDS: Final[dict[str, str]] = {
     "audit": "whether the ledger's counters agree with its requests; mends what doesn't",
     "months": "the billing months: open or closed, and what is in them",
     "report": "a month's ROI report: what its tokens cost and bought, by department or of all",
+    "install": "write the files of a schedule (hermes, cron, systemd, kubernetes) for this program",
     "preview": "what a message looks like on a channel, from samples",
 }

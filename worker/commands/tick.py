@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from worker.answers import say, say_json, tell
 from worker.errors import UsageError
+from worker.telemetry import unmistaken
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
     from worker.bootstrap import Deps
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from worker.jobs.tick import TickReport
     from worker.models import ChannelFailure, JobRun, ReportFault
     from worker.usage import SourceFailure, SourcesNotSet
+
+
+HEARTBEAT_VARIABLE = "QUOTA_WORKER_HEARTBEAT_URL"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +71,8 @@ async def run_jobs(
     args: argparse.Namespace, deps: Deps, jobs: Sequence[Job], *, always: bool
 ) -> int:
     """Run the jobs as one tick and answer as the options ask."""
+    # read first: a wrong address is told at once, and not after the first good tick
+    beat = None if always or args.dry_run or args.as_of else heartbeat(deps)
     if sys.stderr.isatty():  # every five minutes in a log would be noise
         deps.tell_variables()
     report = await tick(
@@ -77,6 +83,8 @@ async def run_jobs(
         always=always,
         on_run=lambda job_run: _log(deps, job_run),
     )
+    if beat is not None:
+        await beat(report)
     if args.json:
         say_json(as_document(report))
     elif args.dry_run:
@@ -88,6 +96,19 @@ async def run_jobs(
     elif not report.granted:
         tell("another tick is at work: left to it")
     return 1 if report.failed else 0
+
+
+def heartbeat(deps: Deps) -> Callable[[TickReport], Awaitable[None]] | None:
+    """What to call with each tick's report; None: nobody is to be told. For whole ticks of now.
+
+    Raises ConfigurationError for a wrong address.
+    """
+    if not deps.environ.get(HEARTBEAT_VARIABLE, "").strip():
+        return None  # the usual case imports nothing
+    from worker.heartbeat import heartbeat_url, tell_heartbeat
+
+    url = heartbeat_url(deps.environ)
+    return lambda report: tell_heartbeat(url, report, deps.log)
 
 
 async def tick(
@@ -175,13 +196,16 @@ def _event(failure: ChannelFailure | SourceFailure | SourcesNotSet | ReportFault
 def _log(deps: Deps, job_run: JobRun) -> None:
     """A line per job that did something; a healthy tick without work stays silent and fast."""
     seconds = round(job_run.seconds, 3)
+    counts = job_run.counts
     for failure in job_run.failures:
         deps.log.warning(_event(failure), job=job_run.job, **failure._asdict())
     if job_run.outcome == "failed":
-        deps.log.error(
-            "job failed", job=job_run.job, seconds=seconds, error=job_run.error, **job_run.counts
-        )
-    elif any(job_run.counts.values()) or job_run.outcome != "done":
+        # without what isn't: its name alone, lock_timeouts 0, would be read as a cause
+        counts = {unmistaken(name): number for name, number in counts.items() if number}
+        error = job_run.error and unmistaken(job_run.error)
+        seconds = round(seconds, 1)
+        deps.log.error("job failed", job=job_run.job, seconds=seconds, error=error, **counts)
+    elif any(counts.values()) or job_run.outcome != "done":
         deps.log.info(
-            "job ran", job=job_run.job, outcome=job_run.outcome, seconds=seconds, **job_run.counts
+            "job ran", job=job_run.job, outcome=job_run.outcome, seconds=seconds, **counts
         )

@@ -39,11 +39,13 @@ VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
 
 PREFIX: Final = "QUOTA_WORKER_"
 # What sets up something else, here or in the program that im-bot runs.
-_MORE: Final = frozenset({"CONFIG", "DATA", "KEEP_SERVER", "MESSAGE_ID"})
+_MORE: Final = frozenset(
+    {"CONFIG", "DATA", "HEARTBEAT_URL", "KEEP_SERVER", "LOG_LEVEL", "MESSAGE_ID"}
+)
 # What the tests are run with.
 _OF_TESTS: Final = frozenset(
     {"TEST_PG", "LONG", "EXAMPLES", "SEED", "BATCHES", "CASE_07", "CRASH_RUNS", "CRASH_SEED"}
-    | {"MONTH", "MONTHS", "MUTANTS", "RACES", "REPORTS"}
+    | {"HERMES", "KUBERNETES", "MONTH", "MONTHS", "MUTANTS", "RACES", "REPORTS"}
 )
 NUMBER_MAX_LETTERS: Final = 20  # Python refuses what has thousands
 NAME_NEARNESS: Final = 0.7  # difflib's, without the prefix
