@@ -93,7 +93,8 @@ END $$;
 
 -- Draws new bands; the caller has all slots locked. Up: each slot gets a sixteenth of the room below the next
 -- line, of tokens and of cost each its own: so whatever passes a line comes here. Down: of one dimension that carries the present tier, a sixteenth of
--- what lies above that tier's line.
+-- what lies above that tier's line. While the department is blocked no slot has room: whoever was about to book one alone
+-- comes to judge with all of them locked, and sees the block.
 -- p_tokens, p_cost_nanos: what the caller has just charged; if that passed a line, it is told at once.
 CREATE OR REPLACE FUNCTION quota_department_band(
     p_department text, p_environment text, p_month date, p_now timestamptz,
@@ -109,6 +110,7 @@ DECLARE
     v_up_c    numeric;
     v_down_t  numeric;
     v_down_c  numeric;
+    v_blocked boolean := quota_department_blocked(p_department, p_now);
     c_far     CONSTANT numeric := 4000000000000000000;
 BEGIN
     SELECT * INTO d FROM quota_department_standing(p_department, p_environment, p_month, p_now);
@@ -136,11 +138,11 @@ BEGIN
         band_tier               = d.tier,
         band_from               = d.valid_from,
         band_until              = d.valid_until,
-        tokens_ceiling          = least(s.tokens_used + v_up_t, c_far),
-        cost_ceiling_nanos      = least(s.cost_used_nanos + v_up_c, c_far),
+        tokens_ceiling          = CASE WHEN v_blocked THEN -c_far ELSE least(s.tokens_used + v_up_t, c_far) END,
+        cost_ceiling_nanos      = CASE WHEN v_blocked THEN -c_far ELSE least(s.cost_used_nanos + v_up_c, c_far) END,
         tokens_floor            = greatest(coalesce(s.tokens_used - v_down_t, -c_far), -c_far),
         cost_floor_nanos        = greatest(coalesce(s.cost_used_nanos - v_down_c, -c_far), -c_far),
-        short                   = d.tier <= 1 AND d.allowed_models IS NULL,
+        short                   = d.tier <= 1 AND d.allowed_models IS NULL AND NOT v_blocked,
         budget_ctid             = b.ctid,
         budget_xmin             = b.xmin
     FROM (SELECT) one LEFT JOIN department_budgets b

@@ -1,5 +1,5 @@
--- The short path of a refusal, for storms: would this request surely be refused by a cap of the day or by the
--- bucket? Judged from an unlocked read, in the contract's order; it takes no lock and writes no row. reason is NULL
+-- The short path of a refusal, for storms: would this request surely be refused by a cap of the day, by the bucket or
+-- by a block? Judged from an unlocked read, in the contract's order; it takes no lock and writes no row. reason is NULL
 -- where the answer isn't plain (a month's cap, a department near a line, a replay): then the usual way decides.
 -- quota_reserve asks here first if this session's last refusal was of the same tenant.
 CREATE OR REPLACE FUNCTION quota_refuse_short(
@@ -52,6 +52,8 @@ BEGIN
       AND u.completions >= 0 AND u.input_tokens BETWEEN u.held_input_tokens AND 1000000000000000000
       AND u.output_tokens BETWEEN u.held_output_tokens AND 1000000000000000000 AND u.cost_cents < 100000000000
       AND u.cost_cents >= u.held_cost_nanos / 10000000
+      -- whoever blocks the tenant takes the ceilings away
+      AND (u.limits_ctid IS NOT NULL OR NOT quota_tenant_blocked(p_tenant, p_now))
       AND (l.department_id IS NULL
            OR s.short AND s.band_from <= p_now AND p_now < s.band_until
               AND s.tokens_used + p_in_tokens + p_out_tokens <= s.tokens_ceiling
@@ -59,6 +61,15 @@ BEGIN
               AND s.budget_ctid IS NOT DISTINCT FROM b.ctid AND s.budget_xmin IS NOT DISTINCT FROM b.xmin)
       AND NOT EXISTS (SELECT FROM quota_reservations r WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id);
     IF v_n IS NULL THEN
+        SELECT f.reason, f.tier, f.limit_name, f.limit_value, f.limit_used, f.resets_at, f.retry_after_seconds
+        INTO reason, tier, limit_name, limit_value, limit_used, resets_at, retry_after_seconds
+        FROM tenant_limits l
+            CROSS JOIN LATERAL quota_block_refusal(l.tenant_id, l.department_id, l.environment, l.locale, p_now) f
+        WHERE l.tenant_id = p_tenant
+          AND NOT EXISTS (SELECT FROM quota_reservations r WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id);
+        IF reason IS NOT NULL THEN
+            PERFORM quota_refusal_count(p_tenant, v_day, 'blocked', p_now);
+        END IF;
         RETURN;
     END IF;
     tier := CASE v_tier WHEN 1 THEN 'warning' ELSE 'normal' END;

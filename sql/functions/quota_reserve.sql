@@ -53,6 +53,12 @@ BEGIN
             allowed := false;
             replayed := false;
             model := p_model;
+            IF limit_name = 'blocked' THEN
+                notice := (SELECT f.notice FROM tenant_limits l
+                               CROSS JOIN LATERAL quota_block_refusal(l.tenant_id, l.department_id, l.environment, l.locale,
+                                                                      coalesce(p_now, clock_timestamp())) f
+                           WHERE l.tenant_id = p_tenant);
+            END IF;
             RETURN;
         END IF;
         PERFORM set_config('quota.refused', '', false);
