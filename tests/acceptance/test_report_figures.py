@@ -169,6 +169,13 @@ class World:
             *("--lose-usage", "0.06", "--abort", "0.15", "--progress-every", "100"),
             *("--cost-in", nanos_in, "--cost-out", nanos_out),
         )
+        # lost and charged by estimate, but for usage that came while the month was open
+        begins = datetime(month.year, month.month, 1, tzinfo=ZONE)
+        late = ("ops-9", f"late {month}", (70, 60, 50))
+        await self.calls.reserve(*late, app="app-1", ttl_seconds=60, now=begins)
+        ended = await self.calls.expire(1, now=begins + timedelta(minutes=2))
+        assert [row["tenant_id"] for row in ended] == ["ops-9"]
+        await self.calls.settle(*late[:2], (71, 61, 51), now=begins + timedelta(hours=1))
         noon = datetime(month.year, month.month, 9, 12, tzinfo=ZONE)
         for number, (name, cost) in enumerate((("ops-9", 123), ("solo-20", None), ("lone-22", 5))):
             request, now = f"extra {month} {name}", noon + timedelta(days=number)
