@@ -6,6 +6,7 @@ and closed once, when the command is over; nothing heavy is imported before.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self, TextIO
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from worker.jobs.context import Asking, JobPorts
     from worker.notifiers.channels import ConfiguredChannels
     from worker.postgres.audit import PostgresAudit
+    from worker.postgres.crossings import PostgresCrossings
     from worker.postgres.diagnosis import PostgresEstimates
     from worker.postgres.embedded import EmbeddedServer
     from worker.postgres.jobs import PostgresJobRuns
@@ -59,6 +61,7 @@ class Deps:
         self._console = console  # where the console channel writes; None: stderr
         self._server: EmbeddedServer | None = None
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._pool_lock = asyncio.Lock()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -127,11 +130,12 @@ class Deps:
 
     async def pool(self) -> asyncpg.Pool[asyncpg.Record]:
         """The command's one pool, opened on the first call with one connection."""
-        if self._pool is None:
-            from worker.postgres.pool import open_pool
+        async with self._pool_lock:  # a long-running process asks from several tasks
+            if self._pool is None:
+                from worker.postgres.pool import open_pool
 
-            self._pool = await open_pool(self.dsn())
-            self._stack.push_async_callback(self._pool.close)
+                self._pool = await open_pool(self.dsn())
+                self._stack.push_async_callback(self._pool.close)
         return self._pool
 
     def delivery(self) -> DeliverySettings:
@@ -156,7 +160,7 @@ class Deps:
         )
 
     async def job_ports(self, channels: ConfiguredChannels) -> JobPorts:
-        """The adapters that jobs see, on the command's pool; closes the channels at the end."""
+        """The adapters that jobs see, on the command's pool; the caller closes the channels."""
         from worker.jobs.context import JobPorts
         from worker.postgres.diagnosis import PostgresDiagnosis
         from worker.postgres.jobs import PostgresMonths
@@ -167,7 +171,6 @@ class Deps:
         queries = load_queries(self.assets, "ledger")
         outbox = load_queries(self.assets, "outbox")
         pool = await self.pool()
-        self._stack.push_async_callback(channels.close)
         rules = OutboxRules(channels.served, channels.fallbacks, channels.quiet)
         ledger = PostgresLedger(pool, queries)
         return JobPorts(
@@ -230,6 +233,26 @@ class Deps:
         from worker.postgres.queries import load_queries
 
         return PostgresJobRuns(await self.pool(), load_queries(self.assets, "jobs"))
+
+    def crossings(self) -> PostgresCrossings:
+        """What waits for crossings, listening where a connection of its own can."""
+        from worker.clock import monotonic_seconds
+        from worker.postgres.crossings import PostgresCrossings
+        from worker.postgres.queries import load_queries
+
+        def on_mode(mode: str, reason: str | None) -> None:
+            if reason is None:
+                self.log.info("watching for crossings", mode=mode)
+            else:
+                self.log.warning("watching for crossings", mode=mode, reason=reason)
+
+        return PostgresCrossings(
+            self.pool,
+            load_queries(self.assets, "crossings"),
+            self.settings.listen_dsn or self.dsn(),
+            monotonic_seconds,
+            on_mode,
+        )
 
     async def audit(self) -> PostgresAudit:
         """The ledger's audit and its repair."""

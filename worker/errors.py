@@ -122,6 +122,10 @@ class SchemaUnfitError(DatabaseError):
     exit_code = 2
 
 
+class CannotListenError(DatabaseError):
+    """No notifications come on this connection: set QUOTA_WORKER_LISTEN_DSN to a direct one."""
+
+
 class LockTimeoutError(DatabaseError):
     """A lock was not free in time: try again."""
 

@@ -34,6 +34,7 @@ class Settings(NamedTuple):
     postgres_dsn: str | None = None
     keep_server: bool = False
     log_level: str = "info"
+    listen_dsn: str | None = None
 
     def __repr__(self) -> str:
         return f"Settings(keep_server={self.keep_server}, log_level={self.log_level!r})"
@@ -241,15 +242,17 @@ def quiet_document(delivery: DeliverySettings) -> str | None:
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """Read POSTGRES_DSN, QUOTA_WORKER_KEEP_SERVER, QUOTA_WORKER_LOG_LEVEL; empty counts as unset.
+    """Read POSTGRES_DSN and QUOTA_WORKER_{KEEP_SERVER,LOG_LEVEL,LISTEN_DSN}; empty is unset.
 
     Raises ConfigurationError that names every variable that is wrong.
     """
     faults: list[str] = []
-    dsn = environ.get("POSTGRES_DSN", "").strip() or None
-    if dsn is not None and not dsn.startswith(("postgresql://", "postgres://")):
-        # no user@ in the example: messages are redacted, and it would be eaten
-        faults.append("POSTGRES_DSN must look like postgresql://host:5432/database?user=name")
+    dsns: dict[str, str | None] = {}
+    for name in ("POSTGRES_DSN", "QUOTA_WORKER_LISTEN_DSN"):
+        dsns[name] = dsn = environ.get(name, "").strip() or None
+        if dsn is not None and not dsn.startswith(("postgresql://", "postgres://")):
+            # no user@ in the example: messages are redacted, and it would be eaten
+            faults.append(f"{name} must look like postgresql://host:5432/database?user=name")
     keep = environ.get("QUOTA_WORKER_KEEP_SERVER", "").strip().lower()
     if keep not in _YES | _NO:
         faults.append("QUOTA_WORKER_KEEP_SERVER is neither 1 nor 0")
@@ -258,4 +261,9 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         faults.append(f"QUOTA_WORKER_LOG_LEVEL is none of {', '.join(LEVELS)}")
     if faults:
         raise ConfigurationError("; ".join(faults))
-    return Settings(postgres_dsn=dsn, keep_server=keep in _YES, log_level=level)
+    return Settings(
+        postgres_dsn=dsns["POSTGRES_DSN"],
+        keep_server=keep in _YES,
+        log_level=level,
+        listen_dsn=dsns["QUOTA_WORKER_LISTEN_DSN"],
+    )

@@ -23,6 +23,7 @@ COMMANDS: Final[dict[str, str]] = {
     "demo": "show the product in one minute",
     "tick": "one pass over the due jobs: what cron runs every 5 minutes",
     "run": "one job by name, now",
+    "schedule": "the same jobs as a long-running process, and crossings told at once",
     "channel": "the configured channels: list them, or send a test on one",
     "status": "who is hot: one row per tenant and department, worst first",
     "alerts": "what was told, when and to whom; what waits, and what was given up",

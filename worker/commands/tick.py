@@ -81,7 +81,7 @@ async def run_jobs(
         as_of=option_time(args.as_of, "--as-of"),
         dry_run=args.dry_run,
         always=always,
-        on_run=lambda job_run: _log(deps, job_run),
+        on_run=lambda job_run: log_run(deps, job_run),
     )
     if beat is not None:
         await beat(report)
@@ -143,6 +143,7 @@ async def tick(
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+        await channels.close()
 
 
 def option_time(text: str | None, option: str) -> datetime | None:
@@ -193,7 +194,7 @@ def _event(failure: ChannelFailure | SourceFailure | SourcesNotSet | ReportFault
     return "source failing" if hasattr(failure, "source") else "no usage source configured"
 
 
-def _log(deps: Deps, job_run: JobRun) -> None:
+def log_run(deps: Deps, job_run: JobRun) -> None:
     """A line per job that did something; a healthy tick without work stays silent and fast."""
     seconds = round(job_run.seconds, 3)
     counts = job_run.counts

@@ -40,7 +40,7 @@ VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
 PREFIX: Final = "QUOTA_WORKER_"
 # What sets up something else, here or in the program that im-bot runs.
 _MORE: Final = frozenset(
-    {"CONFIG", "DATA", "HEARTBEAT_URL", "KEEP_SERVER", "LOG_LEVEL", "MESSAGE_ID"}
+    {"CONFIG", "DATA", "HEARTBEAT_URL", "KEEP_SERVER", "LISTEN_DSN", "LOG_LEVEL", "MESSAGE_ID"}
 )
 # What the tests are run with.
 _OF_TESTS: Final = frozenset(

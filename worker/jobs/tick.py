@@ -85,7 +85,11 @@ class Tick:
         if asked.dry_run:
             due = await self._job_runs.due(schedules, asked.now)
             ctx = asked.context(await open_ports())
-            runs = [await self._run_job(job, ctx) for job in jobs if job.name in due]
+            runs = [
+                await run_job(job, ctx, self._monotonic, self._on_run)
+                for job in jobs
+                if job.name in due
+            ]
             return TickReport(granted=True, runs=tuple(runs))
         lease = await self._job_runs.begin(
             self._owner, LEASE_SECONDS, schedules, asked.now, may_idle=not asked.always
@@ -115,7 +119,7 @@ class Tick:
             ctx = asked.context(await open_ports())
             for job in jobs:
                 if job.name in lease.due_jobs:
-                    run = await self._run_job(job, ctx)
+                    run = await run_job(job, ctx, self._monotonic, self._on_run)
                     runs.append(run)
         finally:
             idle = not asked.always and {job.name for job in jobs if job.every_tick} <= {
@@ -123,28 +127,6 @@ class Tick:
             }
             await self._job_runs.record(lease, runs, release=True, now=asked.now, idle=idle)
         return TickReport(granted=True, runs=tuple(runs))
-
-    async def _run_job(self, job: Job, ctx: JobContext) -> JobRun:
-        started = self._monotonic()
-        if ctx.deadline.reached():
-            run = JobRun(job.name, "unfinished", {}, 0.0)
-        else:
-            try:
-                counts = await job.run(ctx)
-            except DatabaseUnreachableError:
-                raise
-            except QuotaWorkerError as error:
-                run = JobRun(job.name, "failed", {}, 0.0, _one_line(error))
-            except Exception as error:  # noqa: BLE001  the loop's edge: no job stops another
-                run = JobRun(
-                    job.name, "failed", {}, 0.0, f"{type(error).__name__}: {_one_line(error)}"
-                )
-            else:
-                outcome = "failed" if counts.failed else "unfinished" if counts.leftover else "done"
-                run = JobRun(job.name, outcome, counts.as_counts(), 0.0, failures=counts.failures)
-        run = run._replace(seconds=self._monotonic() - started)
-        self._on_run(run)
-        return run
 
     async def _keep(self, lease: TickLease, deadline: Deadline) -> None:
         """Renew the lease until cancelled; losing it asks the jobs to stop."""
@@ -157,6 +139,36 @@ class Tick:
             if not kept:
                 deadline.stop()
                 return
+
+
+async def run_job(
+    job: Job,
+    ctx: JobContext,
+    monotonic: Callable[[], float],
+    on_run: Callable[[JobRun], None],
+) -> JobRun:
+    """Run one job and tell how it ended; by itself it needs no lease, as its own keys carry it.
+
+    Raises DatabaseUnreachableError: then nobody could tell how far it came.
+    """
+    started = monotonic()
+    if ctx.deadline.reached():
+        run = JobRun(job.name, "unfinished", {}, 0.0)
+    else:
+        try:
+            counts = await job.run(ctx)
+        except DatabaseUnreachableError:
+            raise
+        except QuotaWorkerError as error:
+            run = JobRun(job.name, "failed", {}, 0.0, _one_line(error))
+        except Exception as error:  # noqa: BLE001  the loop's edge: no job stops another
+            run = JobRun(job.name, "failed", {}, 0.0, f"{type(error).__name__}: {_one_line(error)}")
+        else:
+            outcome = "failed" if counts.failed else "unfinished" if counts.leftover else "done"
+            run = JobRun(job.name, outcome, counts.as_counts(), 0.0, failures=counts.failures)
+    run = run._replace(seconds=monotonic() - started)
+    on_run(run)
+    return run
 
 
 def _one_line(error: BaseException) -> str:

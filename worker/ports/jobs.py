@@ -111,3 +111,13 @@ class JobRuns(Protocol):
         Runs that a later tick took over are left to it. ``idle``: all jobs ran, and found
         nothing to do.
         """
+
+
+class Crossings(Protocol):
+    """What the long-running process asks: whether a crossing waits to be told."""
+
+    async def wait(self) -> bool:
+        """Return when it is time to look, within a second or as one is made, and what was seen."""
+
+    async def close(self) -> None:
+        """Release what waiting opened. Idempotent."""
