@@ -33,6 +33,38 @@ class StatusRow:
     holds: int
     refusals: int
     resets_at: datetime | None
+    day: SubjectDay | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectDay:
+    """A row's last 24 hours: ``hours`` are charges or holds by hour of admission, oldest first.
+
+    In the unit of the row's dimension, tokens without one. ``observed``: requests let through
+    under ``observe`` that would have been refused. ``expected_at``: when the cap is reached at
+    the last hour's pace; None: not before the reset.
+    """
+
+    hours: tuple[Decimal, ...]
+    observed: int
+    expected_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TickState:
+    """How the latest tick went, by each job's latest run; ``last_at`` None: there was none.
+
+    ``running``: one holds the lease. ``interrupted``: runs that nobody is at any more.
+    ``late``: the next one is overdue by more than its interval.
+    """
+
+    last_at: datetime | None
+    next_at: datetime | None
+    late: bool
+    running: bool
+    failed: tuple[str, ...]
+    unfinished: tuple[str, ...]
+    interrupted: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +110,7 @@ class StatusReport:
     """The status of a deployment: ``subjects`` counts all rows, ``rows`` are the worst.
 
     ``outbox`` is (state, how many), ``dead_acknowledged`` apart from ``dead``;
-    ``failed_jobs`` are those whose latest run failed.
+    ``waiting_since``: when the oldest message that still waits was made.
     ``details``: one for each row where one subject was asked for, else none.
     """
 
@@ -87,7 +119,7 @@ class StatusReport:
     currency: str
     subjects: int
     rows: tuple[StatusRow, ...]
-    last_tick_at: datetime | None
-    failed_jobs: tuple[str, ...]
+    tick: TickState
     outbox: tuple[tuple[str, int], ...]
+    waiting_since: datetime | None
     details: tuple[SubjectDetail, ...] = ()

@@ -1,8 +1,7 @@
 -- One dimension of an alert as JSON. Amounts: completions, tokens, or nanos where dimension is cost.
 --
 -- pct has one decimal, as in v_quota_status. p_pace: what the last hour brought, in the
--- dimension's unit. expected_at: at that pace, when the cap is reached; null without any in the last hour, when
--- that is after the period's end, or past. crossed: this message tells it; else it is context.
+-- dimension's unit. expected_at: at that pace, when the cap is reached (quota_forecast). crossed: this message tells it; else it is context.
 -- Pure; without settings of its own, so that callers inline it.
 CREATE OR REPLACE FUNCTION quota_warn_dimension_facts(
     p_dimension text, p_period_kind text, p_period_start date, p_used numeric, p_held numeric, p_cap numeric,
@@ -15,10 +14,5 @@ AS $$
                'resets_at', p_ends_at, 'used', p_used, 'held', p_held, 'cap', p_cap,
                'pct', CASE WHEN p_cap <= 0 THEN 100.0 ELSE trunc(p_used * 100 / p_cap, 1) END,
                'threshold', p_threshold, 'crossed', p_threshold IS NOT NULL, 'refused_at', p_refused_at,
-               'expected_at',
-               CASE WHEN p_used < p_cap AND p_now < p_ends_at
-                         AND (p_cap - p_used) / nullif(greatest(p_pace, 0), 0) * 3600
-                             < date_part('epoch', p_ends_at - p_now)
-                    THEN date_trunc('minute', p_now + interval '1 hour'
-                                                      * ((p_cap - p_used) / p_pace)::double precision) END)
+               'expected_at', quota_forecast(p_used, p_cap, p_pace, p_ends_at, p_now))
 $$;

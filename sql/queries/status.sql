@@ -1,50 +1,98 @@
 -- name: status_rows
 -- The $1 worst subjects, worst first; each with its worst dimension of today or this month. $2: only the tenant
--- and the department of this name, found by their keys (the plan is made for the value); NULL: all.
-WITH clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS at, quota_day(clock_timestamp()) AS today
-), tenant_dimension AS (
-    SELECT v.tenant_id, v.environment, v.department_id, v.enforce, d.dimension, d.used, d.cap, d.pct
-      FROM v_quota_status v
+-- and the department of this name, found by their keys (the plan is made for the value); NULL: all. $3 is now, $4
+-- its billing day, $5 and $6 its month's first day and the next one's; bound, since functions of ours would keep
+-- the pass over the month from running in parallel. $7: only subjects of this kind; NULL: both.
+-- One pass over the month's rows ranks all tenants; what is shown of those chosen is read from the view.
+WITH month_use AS (
+    SELECT u.tenant_id,
+           sum(u.completions) FILTER (WHERE u.period = $4::date) AS day_completions,
+           sum(u.input_tokens) FILTER (WHERE u.period = $4) AS day_input_tokens,
+           sum(u.output_tokens) FILTER (WHERE u.period = $4) AS day_output_tokens,
+           sum(u.cost_nanos) FILTER (WHERE u.period = $4) AS day_cost_nanos,
+           sum(u.completions) AS completions, sum(u.input_tokens) + sum(u.output_tokens) AS tokens,
+           sum(u.cost_nanos) AS cost_nanos
+      FROM v_quota_usage u
+     WHERE u.period >= $5::date AND u.period < $6::date AND ($2::text IS NULL OR u.tenant_id = $2)
+     GROUP BY u.tenant_id
+), tenant AS (
+    -- as in v_quota_status: NULL without a cap, 100 for a cap of 0, one decimal, cut
+    SELECT l.tenant_id AS subject,
+           greatest(
+               CASE WHEN l.daily_completions <= 0 THEN 100.0
+                    ELSE trunc(coalesce(u.day_completions, 0) * 100 / l.daily_completions, 1) END,
+               CASE WHEN l.daily_input_tokens <= 0 THEN 100.0
+                    ELSE trunc(coalesce(u.day_input_tokens, 0) * 100 / l.daily_input_tokens, 1) END,
+               CASE WHEN l.daily_output_tokens <= 0 THEN 100.0
+                    ELSE trunc(coalesce(u.day_output_tokens, 0) * 100 / l.daily_output_tokens, 1) END,
+               CASE WHEN l.daily_tokens <= 0 THEN 100.0
+                    ELSE trunc((coalesce(u.day_input_tokens, 0) + coalesce(u.day_output_tokens, 0)) * 100
+                               / l.daily_tokens, 1) END,
+               CASE WHEN l.daily_cost_cents <= 0 THEN 100.0
+                    ELSE trunc(coalesce(u.day_cost_nanos, 0) / 100000 / l.daily_cost_cents, 1) END,
+               CASE WHEN l.monthly_completions <= 0 THEN 100.0
+                    ELSE trunc(coalesce(u.completions, 0) * 100 / l.monthly_completions, 1) END,
+               CASE WHEN l.monthly_tokens <= 0 THEN 100.0
+                    ELSE trunc(coalesce(u.tokens, 0) * 100 / l.monthly_tokens, 1) END,
+               CASE WHEN l.monthly_cost_cents <= 0 THEN 100.0
+                    ELSE trunc(coalesce(u.cost_nanos, 0) / 100000 / l.monthly_cost_cents, 1) END) AS pct
+      FROM tenant_limits l
+      LEFT JOIN month_use u ON u.tenant_id = l.tenant_id
+     WHERE ($2 IS NULL OR l.tenant_id = $2) AND ($7::text IS NULL OR $7 = 'tenant')
+), standing AS MATERIALIZED (
+    SELECT v.department_id, v.environment, v.tier, v.tokens_used, v.cost_used_nanos,
+           v.budget_tokens + v.topup_tokens AS budget_tokens,
+           v.budget_cost_cents + v.topup_cost_cents AS budget_cost_cents
+      FROM v_department_status v
+     WHERE $2 IS NULL OR v.department_id = $2
+        OR v.department_id = (SELECT l.department_id FROM tenant_limits l WHERE l.tenant_id = $2)
+), department AS MATERIALIZED (
+    SELECT DISTINCT ON (v.department_id, v.environment) v.department_id AS subject, v.environment,
+           CASE WHEN d.pct IS NOT NULL THEN d.dimension END AS dimension,
+           CASE WHEN d.pct IS NOT NULL THEN d.used END AS used, d.cap, d.pct
+      FROM standing v
      CROSS JOIN LATERAL (VALUES
+           ('monthly_tokens', v.tokens_used::numeric, v.budget_tokens::numeric),
+           ('monthly_cost', v.cost_used_nanos / 10000000.0, v.budget_cost_cents::numeric)
+           ) AS c (dimension, used, cap)
+     CROSS JOIN LATERAL (VALUES (c.dimension, c.used, c.cap,
+           CASE WHEN c.cap <= 0 THEN 100 ELSE trunc(c.used * 100 / c.cap, 1) END)
+           ) AS d (dimension, used, cap, pct)
+     WHERE ($2 IS NULL OR v.department_id = $2) AND ($7 IS NULL OR $7 = 'department')
+     ORDER BY v.department_id, v.environment, d.pct DESC NULLS LAST, d.dimension
+), worst AS MATERIALIZED (
+    SELECT r.kind, r.subject, r.environment, r.pct
+      FROM (SELECT 'tenant' AS kind, t.subject, NULL AS environment, t.pct FROM tenant t
+            UNION ALL
+            SELECT 'department', d.subject, d.environment, d.pct FROM department d) AS r
+     ORDER BY r.pct DESC NULLS LAST, r.subject, r.kind, r.environment
+     LIMIT $1::integer
+), shown AS (
+    SELECT w.kind, w.subject, v.environment, v.department_id, v.enforce,
+           CASE WHEN d.pct IS NOT NULL THEN d.dimension END AS dimension,
+           CASE WHEN d.pct IS NOT NULL THEN d.used END AS used, d.cap, d.pct
+      FROM worst w
+      JOIN v_quota_status v ON v.tenant_id = w.subject
+     CROSS JOIN LATERAL (
+           SELECT c.dimension, c.used, c.cap, c.pct
+             FROM (VALUES
            ('daily_completions', v.completions_used::numeric, v.completions_cap::numeric, v.completions_pct::numeric),
            ('daily_input_tokens', v.daily_input_tokens_used, v.daily_input_tokens_cap, v.daily_input_tokens_pct),
            ('daily_output_tokens', v.daily_output_tokens_used, v.daily_output_tokens_cap, v.daily_output_tokens_pct),
            ('daily_tokens', v.daily_tokens_used, v.daily_tokens_cap, v.daily_tokens_pct),
-           ('daily_cost', v.cost_used_cents, v.cost_cap_cents, v.cost_pct),
+           ('daily_cost', v.cost_nanos / 10000000, v.cost_cap_cents, v.cost_pct),
            ('monthly_completions', v.monthly_completions_used, v.monthly_completions_cap, v.monthly_completions_pct),
            ('monthly_tokens', v.monthly_tokens_used, v.monthly_tokens_cap, v.monthly_tokens_pct),
-           ('monthly_cost', v.monthly_cost_used_cents, v.monthly_cost_cap_cents, v.monthly_cost_pct)
-           ) AS d (dimension, used, cap, pct)
-     WHERE $2::text IS NULL OR v.tenant_id = $2
-), tenant_worst AS (
-    SELECT DISTINCT ON (d.tenant_id)
-           'tenant' AS kind, d.tenant_id AS subject, d.environment, d.department_id, d.enforce,
-           CASE WHEN d.pct IS NOT NULL THEN d.dimension END AS dimension,
-           CASE WHEN d.pct IS NOT NULL THEN d.used END AS used, d.cap, d.pct
-      FROM tenant_dimension d
-     ORDER BY d.tenant_id, d.pct DESC NULLS LAST, d.dimension
-), department_worst AS (
-    SELECT DISTINCT ON (v.department_id, v.environment)
-           'department' AS kind, v.department_id AS subject, v.environment,
-           v.department_id, 'on' AS enforce,
-           CASE WHEN d.pct IS NOT NULL THEN d.dimension END AS dimension,
-           CASE WHEN d.pct IS NOT NULL THEN d.used END AS used, d.cap, d.pct
-      FROM v_department_status v
-     CROSS JOIN LATERAL (VALUES
-           ('monthly_tokens', v.tokens_used::numeric, v.budget_tokens + v.topup_tokens),
-           ('monthly_cost', v.cost_used_nanos / 10000000.0, v.budget_cost_cents + v.topup_cost_cents)
-           ) AS c (dimension, used, cap)
-     CROSS JOIN LATERAL (VALUES (c.dimension, c.used, c.cap::numeric,
-           CASE WHEN c.cap <= 0 THEN 100 ELSE round(c.used * 100 / c.cap, 1) END)
-           ) AS d (dimension, used, cap, pct)
-     WHERE $2::text IS NULL OR v.department_id = $2
-     ORDER BY v.department_id, v.environment, d.pct DESC NULLS LAST, d.dimension
-), subject AS (
-    SELECT w.*, count(*) OVER () AS subjects
-      FROM (SELECT * FROM tenant_worst UNION ALL SELECT * FROM department_worst) AS w
-), worst AS (
-    SELECT s.* FROM subject s ORDER BY s.pct DESC NULLS LAST, s.subject, s.kind LIMIT $1::integer
+           ('monthly_cost', v.monthly_cost_nanos / 10000000, v.monthly_cost_cap_cents, v.monthly_cost_pct)
+             ) AS c (dimension, used, cap, pct)
+            ORDER BY c.pct DESC NULLS LAST, c.dimension
+            LIMIT 1) AS d
+     WHERE w.kind = 'tenant'
+    UNION ALL
+    SELECT w.kind, w.subject, w.environment, w.subject, 'on', d.dimension, d.used, d.cap, d.pct
+      FROM worst w
+      JOIN department d ON d.subject = w.subject AND d.environment = w.environment
+     WHERE w.kind = 'department'
 ), open_hold AS (
     SELECT r.tenant_id, count(*) AS holds FROM quota_reservations r WHERE r.state = 'open' GROUP BY r.tenant_id
 ), open_department AS (
@@ -54,48 +102,106 @@ WITH clock AS MATERIALIZED (
     SELECT l.department_id, l.environment, sum(q.count) AS refusals
       FROM quota_refusals q
       JOIN tenant_limits l ON l.tenant_id = q.tenant_id
-     WHERE q.period = (SELECT clock.today FROM clock)
+     WHERE q.period = $4
      GROUP BY l.department_id, l.environment
 )
-SELECT w.kind, w.subject, w.environment, w.department_id, w.enforce, w.dimension, w.used, w.cap,
-       w.pct, w.subjects, t.tier,
+SELECT s.kind, s.subject, s.environment, s.department_id, s.enforce, s.dimension, s.used, s.cap, s.pct,
+       CASE WHEN $2 IS NULL AND $7 IS NULL
+            THEN (SELECT count(*) FROM tenant_limits) + (SELECT count(*) FROM department) END AS subjects,
+       t.tier,
        least(l.bucket_capacity, b.bucket_tokens + l.bucket_refill_per_sec
-             * greatest(extract(epoch FROM clock.at - b.bucket_at)::double precision, 0)) AS bucket_tokens,
+             * greatest(extract(epoch FROM $3::timestamptz - b.bucket_at)::double precision, 0)) AS bucket_tokens,
        l.bucket_capacity, COALESCE(h.holds, 0) AS holds, COALESCE(f.refusals, 0)::bigint AS refusals,
-       CASE WHEN w.dimension LIKE 'daily%' THEN quota_day_start(clock.today + 1)
-            WHEN w.dimension LIKE 'monthly%'
-            THEN quota_day_start((date_trunc('month', clock.today) + interval '1 month')::date)
+       CASE WHEN s.dimension LIKE 'daily%' THEN quota_day_start($4 + 1)
+            WHEN s.dimension LIKE 'monthly%' THEN quota_day_start($6)
        END AS resets_at
-  FROM worst w
- CROSS JOIN clock
-  LEFT JOIN tenant_limits l ON w.kind = 'tenant' AND l.tenant_id = w.subject
+  FROM shown s
+  LEFT JOIN tenant_limits l ON s.kind = 'tenant' AND l.tenant_id = s.subject
   LEFT JOIN LATERAL (SELECT u.bucket_tokens, u.bucket_at FROM quota_usage u
-                      WHERE w.kind = 'tenant' AND u.tenant_id = w.subject AND u.bucket_tokens IS NOT NULL
+                      WHERE s.kind = 'tenant' AND u.tenant_id = s.subject AND u.bucket_tokens IS NOT NULL
                       ORDER BY u.period DESC LIMIT 1) AS b ON true
-  LEFT JOIN v_department_status t
-         ON t.department_id = w.department_id AND t.environment = w.environment
-  LEFT JOIN LATERAL (SELECT CASE w.kind WHEN 'tenant'
-                       THEN (SELECT o.holds FROM open_hold o WHERE o.tenant_id = w.subject)
+  LEFT JOIN standing t ON t.department_id = s.department_id AND t.environment = s.environment
+  LEFT JOIN LATERAL (SELECT CASE s.kind WHEN 'tenant'
+                       THEN (SELECT o.holds FROM open_hold o WHERE o.tenant_id = s.subject)
                        ELSE (SELECT o.holds FROM open_department o
-                              WHERE o.department_id = w.subject AND o.environment = w.environment)
+                              WHERE o.department_id = s.subject AND o.environment = s.environment)
                       END AS holds) AS h ON true
-  LEFT JOIN LATERAL (SELECT CASE w.kind WHEN 'tenant'
+  LEFT JOIN LATERAL (SELECT CASE s.kind WHEN 'tenant'
                        THEN (SELECT sum(q.count) FROM quota_refusals q
-                              WHERE q.tenant_id = w.subject AND q.period = clock.today)
+                              WHERE q.tenant_id = s.subject AND q.period = $4)
                        ELSE (SELECT o.refusals FROM refused_department o
-                              WHERE o.department_id = w.subject AND o.environment = w.environment)
+                              WHERE o.department_id = s.subject AND o.environment = s.environment)
                       END AS refusals) AS f ON true
- ORDER BY w.pct DESC NULLS LAST, w.subject, w.kind;
+ ORDER BY s.pct DESC NULLS LAST, s.subject, s.kind, s.environment;
+
+-- name: status_hours
+-- The 24 hours before $8 of the subjects $1 to $3 (kind, id, environment), in the unit of each one's dimension $4
+-- (tokens without one; cost in cents): what was charged or is held of the requests admitted in each hour, oldest
+-- first. observed: of them, would-be refusals. expected_at: when $6, the cap, is reached from $5, used, before $7, the
+-- reset, at the pace of the last of these hours: the alerts' forecast. Charges without a request aren't in it.
+-- Two branches: a tenant's requests can go by its key; departments' by the block-range index on admitted_at.
+WITH subject AS MATERIALIZED (
+    SELECT s.place, s.kind, s.subject, s.environment, split_part(s.dimension, '_', 1) AS period,
+           substr(s.dimension, strpos(s.dimension, '_') + 1) AS quantity, s.used, s.cap, s.resets_at
+      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::numeric[], $6::numeric[], $7::timestamptz[])
+           WITH ORDINALITY AS s (kind, subject, environment, dimension, used, cap, resets_at, place)
+), request AS (
+    SELECT s.place, s.quantity, r.admitted_at, r.state, r.completion_counted, r.estimated_in_tokens, r.estimated_out_tokens,
+           r.estimated_cost_nanos, r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos, r.observed_reason
+      FROM quota_reservations r
+      JOIN subject s ON s.kind = 'tenant' AND s.subject = r.tenant_id
+     WHERE r.admitted_at > $8::timestamptz - interval '24 hours' AND r.admitted_at <= $8
+       AND r.tenant_id = ANY (ARRAY(SELECT s.subject FROM subject s WHERE s.kind = 'tenant'))
+    UNION ALL
+    SELECT s.place, s.quantity, r.admitted_at, r.state, r.completion_counted, r.estimated_in_tokens, r.estimated_out_tokens,
+           r.estimated_cost_nanos, r.charged_in_tokens, r.charged_out_tokens, r.charged_cost_nanos, r.observed_reason
+      FROM quota_reservations r
+      JOIN subject s ON s.kind = 'department' AND s.subject = r.department_id AND s.environment = r.environment
+     WHERE r.admitted_at > $8 - interval '24 hours' AND r.admitted_at <= $8
+       AND EXISTS (SELECT FROM subject s WHERE s.kind = 'department')
+), hour AS MATERIALIZED (
+    SELECT r.place, 23 - floor(extract(epoch FROM $8 - r.admitted_at) / 3600)::int AS hour,
+           count(r.observed_reason) AS observed,
+           sum(CASE r.quantity
+               WHEN 'completions' THEN r.completion_counted::int
+               WHEN 'cost' THEN CASE WHEN r.state = 'open' THEN r.estimated_cost_nanos ELSE r.charged_cost_nanos END / 10000000.0
+               WHEN 'input_tokens' THEN CASE WHEN r.state = 'open' THEN r.estimated_in_tokens ELSE r.charged_in_tokens END
+               WHEN 'output_tokens' THEN CASE WHEN r.state = 'open' THEN r.estimated_out_tokens ELSE r.charged_out_tokens END
+               ELSE CASE WHEN r.state = 'open' THEN r.estimated_in_tokens::numeric + r.estimated_out_tokens
+                         ELSE r.charged_in_tokens::numeric + r.charged_out_tokens END END) AS amount
+      FROM request r
+     GROUP BY 1, 2
+)
+SELECT s.place, h.hours, coalesce(h.observed, 0)::bigint AS observed,
+       CASE WHEN s.cap IS NOT NULL THEN quota_forecast(s.used, s.cap, h.hours[24], s.resets_at, $8) END AS expected_at
+  FROM subject s
+ CROSS JOIN LATERAL (
+       SELECT array_agg(coalesce(h.amount, 0) ORDER BY n.hour) AS hours, sum(h.observed) AS observed
+         FROM generate_series(0, 23) AS n (hour)
+         LEFT JOIN hour h ON h.place = s.place AND h.hour = n.hour) AS h
+ ORDER BY s.place;
 
 -- name: status_deployment
--- The runs' own times may be another's than the clock's (--as-of): the lease's and the fence's order are real.
-SELECT clock_timestamp() AS at, s.billing_zone, s.currency,
-       (SELECT NULLIF(l.renewed_at, '-infinity') FROM tick_lease l WHERE l.lease_name = 'tick') AS last_tick_at,
-       (SELECT COALESCE(array_agg(j.job ORDER BY j.job), '{}')
-          FROM (SELECT DISTINCT ON (r.job) r.job, r.outcome FROM job_runs r
-                 ORDER BY r.job, r.fence DESC) AS j
-         WHERE j.outcome = 'failed') AS failed_jobs
-  FROM quota_settings s;
+-- The clock, the billing day and month, and how the latest tick went: of each job its latest run, by the fence. The
+-- runs' own times may be another's than the clock's (--as-of): the lease's and the fence's order are real.
+SELECT c.at, quota_day(c.at) AS today, quota_month(quota_day(c.at)) AS month,
+       (quota_month(quota_day(c.at)) + interval '1 month')::date AS next_month,
+       s.billing_zone, s.currency, NULLIF(l.renewed_at, '-infinity') AS last_tick_at,
+       COALESCE(l.expires_at > c.at, false) AS ticking, j.failed_jobs, j.unfinished_jobs, j.interrupted_jobs
+  FROM quota_settings s
+ CROSS JOIN (SELECT clock_timestamp() AS at OFFSET 0) AS c
+  LEFT JOIN tick_lease l ON l.lease_name = 'tick'
+ CROSS JOIN LATERAL (
+       SELECT COALESCE(array_agg(j.job ORDER BY j.job) FILTER (WHERE j.outcome = 'failed'), '{}') AS failed_jobs,
+              COALESCE(array_agg(j.job ORDER BY j.job) FILTER (WHERE j.outcome = 'unfinished'), '{}') AS unfinished_jobs,
+              -- still open, though nobody holds the lease any more
+              COALESCE(array_agg(j.job ORDER BY j.job)
+                       FILTER (WHERE j.outcome = 'running' AND l.expires_at <= c.at), '{}') AS interrupted_jobs
+         FROM (SELECT DISTINCT ON (r.job) r.job, r.outcome FROM job_runs r ORDER BY r.job, r.fence DESC) AS j) AS j;
+
+-- name: outbox_oldest
+-- Since when the oldest message waits; NULL: none does.
+SELECT min(o.created_at) AS waiting_since FROM quota_outbox o WHERE o.state IN ('pending', 'sending');
 
 -- name: outbox_counts
 -- What was given up and acknowledged is a count of its own: nobody needs to look after it any more.

@@ -1,11 +1,13 @@
-"""`quota-worker status [SUBJECT] [--json] [--top N]`."""
+"""`quota-worker status [SUBJECT] [--json] [--watch] [--top N]`."""
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from worker.answers import say, say_json
+from worker.answers import flush_answers, say, say_json
 from worker.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from worker.bootstrap import Deps
     from worker.postgres.reports import PostgresReports
+    from worker.status_report import StatusReport
 
 DEFAULT_TOP = 20
 MAX_SUGGESTIONS = 3
@@ -35,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_TOP,
         help="how many rows (default 20; 0: all)",
     )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="again every 2 s until Ctrl-C: on a terminal in place, else one after the other",
+    )
 
 
 async def run(args: argparse.Namespace, deps: Deps) -> int:
@@ -48,18 +56,64 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         deps.tell_embedded()
     reports = await deps.reports()
     report = await reports.status(args.top or None, args.subject)
-    if args.subject is not None and not report.rows:
-        name = await _shown_as(args.subject, reports)
+    name = args.subject
+    if name is not None and not report.rows:
+        name = await _shown_as(name, reports)
         report = await reports.status(args.top or None, name)
-    if args.json:
+    if args.watch:
+        return await _watch(args, deps, reports, name)
+    _say(report, deps, as_json=args.json)
+    return 0
+
+
+def _say(report: StatusReport, deps: Deps, *, as_json: bool) -> None:
+    if as_json:
         from worker.status import as_document
 
         say_json(as_document(report))
-        return 0
+        return
     from worker.periods import load_zone
     from worker.status import render_text
+    from worker.status_text import Palette, wants_colour
 
-    say(render_text(report, load_zone(report.billing_zone)))
+    columns = None
+    if sys.stdout is not None and sys.stdout.isatty():
+        with suppress(OSError, ValueError):
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns or None
+    palette = Palette(coloured=wants_colour(sys.stdout, deps.environ))
+    say(render_text(report, load_zone(report.billing_zone), palette, columns))
+
+
+async def _watch(
+    args: argparse.Namespace, deps: Deps, reports: PostgresReports, name: str | None
+) -> int:
+    """Until interrupted; the terminal is left as it was."""
+    from worker.clock import monotonic_seconds
+    from worker.periods import load_zone
+    from worker.status import render_text
+    from worker.status_text import Palette, wants_colour
+    from worker.status_watch import Watch
+
+    palette = Palette(coloured=wants_colour(sys.stdout, deps.environ))
+
+    def render(report: StatusReport, columns: int | None) -> str:
+        return render_text(report, load_zone(report.billing_zone), palette, columns)
+
+    async def read() -> StatusReport:
+        return await reports.status(args.top or None, name)
+
+    watch = Watch(read, render, monotonic_seconds, sys.stdout)
+    if sys.stdout is not None and sys.stdout.isatty() and not args.json:
+        await watch.on_terminal()
+        return 0
+
+    def say_one(report: StatusReport) -> None:
+        _say(report, deps, as_json=args.json)
+        if not args.json:
+            say("")
+        flush_answers()
+
+    await watch.as_lines(say_one)
     return 0
 
 

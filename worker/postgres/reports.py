@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from worker.postgres.errors import translated
-from worker.status_report import HourRow, RefusalRow, StatusReport, StatusRow, SubjectDetail
+from worker.status_report import (
+    HourRow,
+    RefusalRow,
+    StatusReport,
+    StatusRow,
+    SubjectDay,
+    SubjectDetail,
+    TickState,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     import asyncpg
@@ -15,6 +25,10 @@ if TYPE_CHECKING:
     from worker.postgres.queries import Queries
 
 ALL_ROWS = 2_147_483_647
+# The 24 hours of more rows would be the whole table's: nobody reads so many sparklines.
+HOURS_MAX_ROWS: Final = 1_000
+# Cron's usual five minutes, as of the jobs' slots; a tick is late after twice as long.
+TICK_SECONDS: Final = 300
 
 
 class PostgresReports:
@@ -24,30 +38,55 @@ class PostgresReports:
         self._pool = pool
         self._queries = queries
 
-    async def status(self, top: int | None, subject: str | None = None) -> StatusReport:
+    async def status(
+        self, top: int | None, subject: str | None = None, *, kind: str | None = None
+    ) -> StatusReport:
         """The ``top`` worst subjects (None: all), and how the worker itself is doing.
 
         ``subject``: only the tenant and the department of this name, with details; none has
-        it: no rows.
+        it: no rows. ``kind``: only tenants or departments, without their last 24 hours.
         """
         with translated():
-            rows = await self._pool.fetch(self._queries["status_rows"], top or ALL_ROWS, subject)
             deployment = await self._pool.fetchrow(self._queries["status_deployment"])
+            if deployment is None:
+                raise RuntimeError("quota_settings has no row")
+            at: datetime = deployment["at"]
+            days = (deployment["today"], deployment["month"], deployment["next_month"])
+            rows = await self._pool.fetch(
+                self._queries["status_rows"], top or ALL_ROWS, subject, at, *days, kind
+            )
+            hours = await self._hours(rows, at) if kind is None else ()
             outbox = await self._pool.fetch(self._queries["outbox_counts"])
-        if deployment is None:
-            raise RuntimeError("quota_settings has no row")
+            waiting_since = await self._pool.fetchval(self._queries["outbox_oldest"])
         return StatusReport(
-            at=deployment["at"],
+            at=at,
             billing_zone=deployment["billing_zone"],
             currency=deployment["currency"],
-            subjects=rows[0]["subjects"] if rows else 0,
-            rows=tuple(_row(row) for row in rows),
-            last_tick_at=deployment["last_tick_at"],
-            failed_jobs=tuple(deployment["failed_jobs"]),
+            subjects=rows[0]["subjects"] or len(rows) if rows else 0,
+            rows=tuple(
+                _row(row, day) for row, day in zip(rows, hours or (None,) * len(rows), strict=True)
+            ),
+            tick=_tick(deployment),
             outbox=tuple((row["state"], row["messages"]) for row in outbox),
-            details=tuple([await self._detail(row, deployment["at"]) for row in rows])
+            waiting_since=waiting_since,
+            details=tuple([await self._detail(row, at) for row in rows])
             if subject is not None
             else (),
+        )
+
+    async def _hours(
+        self, rows: Sequence[asyncpg.Record], at: datetime
+    ) -> tuple[SubjectDay | None, ...]:
+        """The last 24 hours of the rows, in order; of too many for one look, None each."""
+        if len(rows) > HOURS_MAX_ROWS:
+            return (None,) * len(rows)
+        columns = [
+            [row[name] for row in rows]
+            for name in ("kind", "subject", "environment", "dimension", "used", "cap", "resets_at")
+        ]
+        found = await self._pool.fetch(self._queries["status_hours"], *columns, at)
+        return tuple(
+            SubjectDay(tuple(row["hours"]), row["observed"], row["expected_at"]) for row in found
         )
 
     async def similar_names(self, name: str) -> list[str]:
@@ -76,7 +115,21 @@ class PostgresReports:
         )
 
 
-def _row(row: asyncpg.Record) -> StatusRow:
+def _tick(deployment: asyncpg.Record) -> TickState:
+    last_at: datetime | None = deployment["last_tick_at"]
+    interval = timedelta(seconds=TICK_SECONDS)
+    return TickState(
+        last_at=last_at,
+        next_at=None if last_at is None else last_at + interval,
+        late=last_at is not None and deployment["at"] > last_at + 2 * interval,
+        running=deployment["ticking"],
+        failed=tuple(deployment["failed_jobs"]),
+        unfinished=tuple(deployment["unfinished_jobs"]),
+        interrupted=tuple(deployment["interrupted_jobs"]),
+    )
+
+
+def _row(row: asyncpg.Record, day: SubjectDay | None) -> StatusRow:
     return StatusRow(
         kind=row["kind"],
         subject=row["subject"],
@@ -93,4 +146,5 @@ def _row(row: asyncpg.Record) -> StatusRow:
         holds=row["holds"],
         refusals=row["refusals"],
         resets_at=row["resets_at"],
+        day=day,
     )
