@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from calendar import monthrange
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import asyncpg
 import openpyxl
@@ -16,11 +19,13 @@ from contract.servers_mail import HANG, OK, USER, Certificates, SmtpServer
 from contract.sides import SECRET
 from worker.report.json_file import load_summary
 
-from sql.calls import at
+from sql.calls import Calls, at
 from sql.rolling import roll
 from sql.test_reports import CLOSES, OCTOBER, outcome, write_october
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     Connection = asyncpg.Connection[asyncpg.Record]
 
 CONFIGURATION = """
@@ -148,3 +153,26 @@ async def test_a_preview_is_a_file_and_no_file_is_written_over(
     again = await quota_worker(dsn, *report, "--format", "html")
     assert (again.code, again.err.count("exists: move it away")) == (2, 1)
     assert (tmp_path / "roi-2026-10.html").read_text(encoding="utf-8") == "mine"
+
+
+async def test_a_month_closed_ahead_of_the_clock_is_shown_whole(dsn: str, conn: Connection) -> None:
+    """As a replay's `--as-of` closes it: its days are the month's, not those up to today."""
+    calls = Calls(conn)
+    now: datetime = await conn.fetchval("SELECT clock_timestamp()")
+    # in one of the two it isn't the month's last day
+    zone = next(
+        name
+        for name in ("Pacific/Kiritimati", "Etc/GMT+12")
+        if (now.astimezone(ZoneInfo(name)) + timedelta(days=1)).day > 1
+    )
+    await calls.zone(zone)
+    await calls.tenant("a", department_id="sales")
+    await calls.reserve("a", "r", (10, 5, 100), now=now)
+    await calls.settle("a", "r", (10, 5, 100), now=now)
+    later = (now + timedelta(days=40)).isoformat()
+    assert (await quota_worker(dsn, "run", "roll_month", "--as-of", later)).code == 0
+    today = now.astimezone(ZoneInfo(zone)).date()
+    shown = await quota_worker(dsn, "report", "--month", f"{today:%Y-%m}", "--format", "json")
+    report = json.loads(shown.out)
+    assert report["provisional"] is False
+    assert len(report["curves"][0]["points"]) == monthrange(today.year, today.month)[1]

@@ -223,7 +223,10 @@ class PostgresRoi:
             locale=frame["locale"],
             provisional=frame["closed_at"] is None,
             closed_at=frame["closed_at"],
-            through=frame["today"] if month_of(frame["today"]) == month else None,
+            # a month that was closed is over, whatever the clock says
+            through=frame["today"]
+            if frame["closed_at"] is None and month_of(frame["today"]) == month
+            else None,
             seen_import=frame["seen_import"],
             departments=departments,
             recorded=recorded,
