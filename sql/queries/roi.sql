@@ -45,18 +45,25 @@ SELECT k.model, f.input * f.rate AS input, f.output * f.rate AS output, f.cached
  CROSS JOIN LATERAL quota_price_find(k.model, 1000, quota_month_end($1::date) - interval '1 microsecond') f
  WHERE f.fault IS NULL AND f.input IS NOT NULL AND f.output IS NOT NULL;
 
+-- name: report_owners
+-- The departments that have parts in month $1, '' for those without one.
+SELECT t.department_id FROM quota_monthly_totals t WHERE t.month = $1::date
+UNION
+SELECT p.department_id FROM quota_month_parts p WHERE p.month = $1::date
+ ORDER BY 1;
+
 -- name: report_parts
--- Of department $2, NULL: of all. A month that was closed before there were parts has its totals instead.
+-- Of the departments $2. A month that was closed before there were parts has its totals instead.
 SELECT p.department_id, p.environment, p.tenant_id, p.model, p.app, p.belongs_to, p.completions, p.input_tokens,
        p.cached_in_tokens, p.output_tokens, p.cost_nanos, p.stale_count, p.stale_cost_nanos, p.released_count,
        p.unpriced_count, p.downgraded_count, p.downgraded_tokens
   FROM quota_month_parts p
- WHERE p.month = $1::date AND ($2::text IS NULL OR p.department_id = $2::text)
+ WHERE p.month = $1::date AND p.department_id = ANY ($2::text[])
 UNION ALL
 SELECT t.department_id, t.environment, t.tenant_id, '', '', t.belongs_to, t.completions, t.input_tokens, 0,
        t.output_tokens, t.cost_nanos, t.stale_count, t.stale_cost_nanos, 0, 0, 0, 0
   FROM quota_monthly_totals t
- WHERE t.month = $1::date AND ($2::text IS NULL OR t.department_id = $2::text)
+ WHERE t.month = $1::date AND t.department_id = ANY ($2::text[])
    AND NOT EXISTS (SELECT FROM quota_month_parts p WHERE p.month = $1::date);
 
 -- name: report_days

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,10 @@ def test_a_summary_comes_back_exactly(month: Facts) -> None:
     assert load_summary(text) == summary
     # a jsonb column keeps no order of keys
     assert load_summary(json.dumps(json.loads(text), sort_keys=True)) == summary
+    # as it is stored: piece by piece, the same
+    of_all = dump_summary(summarize(replace(month, department=None)), indent=None)
+    assert of_all == json.dumps(json.loads(of_all), ensure_ascii=False) + "\n"
+    assert load_summary(of_all) == summarize(replace(month, department=None))
 
 
 def test_no_number_is_left_to_a_reader_s_floats() -> None:

@@ -24,6 +24,7 @@ from worker.roi.facts import (
     Peer,
     Price,
 )
+from worker.roi.gathering import Gathering
 from worker.roi.months import TREND_MONTHS
 from worker.roi.ranking import compare
 from worker.roi.report import summarize
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from worker.postgres.queries import Queries
+    from worker.roi.gathering import Gathered
     from worker.roi.ranking import Comparison
     from worker.roi.summary import Summary
 
 # The first month that a report shows beside its own is so many months before.
 MONTHS_BEFORE = TREND_MONTHS - 1
 EXACT = Context(prec=100)  # sums of outcomes: of 30 digits each
+DEPARTMENTS_AT_ONCE = 50  # so many departments' parts are in memory
 OF_ALL = ""  # the department of the report of all
 
 
@@ -106,31 +109,28 @@ class MonthReading:
 
         Raises UnknownNameError, and InvalidInputError where what is recorded contradicts itself.
         """
-        facts = await self.facts(department_id)
+        facts = await self._facts(department_id)
         try:
-            return summarize(facts, self.shared.comparison)
+            gathered = await self._gathered(facts)
+            return summarize(facts, self.shared.comparison, gathered)
         except ValueError as error:
             whose = "of all" if department_id == OF_ALL else f"of {department_id!r}"
             raise InvalidInputError(
                 f"the report {whose} of {self.shared.month:%Y-%m} can't be computed: {error}"
             ) from error
 
-    async def facts(self, department_id: str) -> Facts:
-        """What they are computed from. Raises UnknownNameError."""
+    async def _facts(self, department_id: str) -> Facts:
+        """What they are computed from, without parts and days. Raises UnknownNameError."""
         shared = self.shared
         department = None if department_id == OF_ALL else self.department(department_id)
-        mine = None if department is None else department_id
-        parts = await self._rows("report_parts", mine)
-        days = await self._rows("report_days", mine)
-        budgets = await self._rows("report_budgets", mine)
+        budgets = await self._rows("report_budgets", department and department.department_id)
         return Facts(
             month=shared.month,
             zone=shared.zone,
             currency=shared.currency,
             provisional=shared.provisional,
             department=department,
-            parts=(_part(row) for row in parts),
-            days=(Day(row["environment"], row["day"], _amounts(row)) for row in days),
+            parts=(),
             budgets=tuple(_budget(row) for row in budgets),
             outcomes=shared.outcomes.get((shared.month, department_id), {}),
             history=tuple(
@@ -148,11 +148,22 @@ class MonthReading:
             through=shared.through,
         )
 
-    async def _rows(self, query: str, department_id: str | None) -> Sequence[asyncpg.Record]:
+    async def _gathered(self, facts: Facts) -> Gathered:
+        """Its parts, of some departments at a time, and days. Raises ValueError as summarize."""
+        gathering = Gathering(facts)
+        mine = facts.department and facts.department.department_id
+        whose = [mine] if mine else [row[0] for row in await self._rows("report_owners")]
+        for first in range(0, len(whose), DEPARTMENTS_AT_ONCE):
+            some = whose[first : first + DEPARTMENTS_AT_ONCE]
+            for row in await self._rows("report_parts", some):
+                gathering.add_part(_part(row))
+        for row in await self._rows("report_days", mine):
+            gathering.add_day(Day(row["environment"], row["day"], _amounts(row)))
+        return gathering.gathered()
+
+    async def _rows(self, query: str, *of: object) -> Sequence[asyncpg.Record]:
         with translated():
-            return await self._connection.fetch(
-                self._queries[query], self.shared.month, department_id
-            )
+            return await self._connection.fetch(self._queries[query], self.shared.month, *of)
 
 
 class PostgresRoi:

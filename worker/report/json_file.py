@@ -8,6 +8,7 @@ no place or no month.
 
 from __future__ import annotations
 
+import io
 import json
 import typing
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from worker.roi.figures import PLACES_MAX, Figure, Known, Reason, Unknown, round
 
 FORMAT: Final = "quota-worker report"
 VERSION: Final = 1
+WRITTEN_LEVELS: Final = 4  # down to a split's lines, and to departments' places
 _NAMES: Final[dict[str, Any]] = {
     "Amounts": Amounts,
     "Decimal": Decimal,
@@ -37,8 +39,14 @@ _NAMES: Final[dict[str, Any]] = {
 
 def dump_summary(summary: shapes.Summary, *, indent: int | None = 2) -> str:
     """The summary as JSON text, the same one for the same summary; ends with a newline."""
-    value = {"format": FORMAT, "version": VERSION, **_plain(summary)}
-    return json.dumps(value, ensure_ascii=False, indent=indent) + "\n"
+    if indent is not None or summary.department is not None:
+        value = {"format": FORMAT, "version": VERSION, **_plain(summary)}
+        return json.dumps(value, ensure_ascii=False, indent=indent) + "\n"
+    # of all: a line for each tenant and department, which as values take ten times the text
+    text = io.StringIO()
+    text.write(json.dumps({"format": FORMAT, "version": VERSION})[:-1] + ", ")
+    _write(text, summary, WRITTEN_LEVELS, begin="")
+    return text.getvalue() + "\n"
 
 
 def load_summary(text: str) -> shapes.Summary:
@@ -56,6 +64,26 @@ def load_summary(text: str) -> shapes.Summary:
         raise ValueError(f"this is no summary of a report: {error!r}") from None
     assert isinstance(result, shapes.Summary)  # noqa: S101  for the types: it was asked for
     return result
+
+
+def _write(text: io.StringIO, value: Any, levels: int, begin: str = "{") -> None:  # noqa: ANN401
+    """As ``json.dumps(_plain(value))`` writes it, a line of a list at a time."""
+    if not levels or not (isinstance(value, tuple) or is_dataclass(value)):
+        text.write(json.dumps(_plain(value), ensure_ascii=False))
+    elif isinstance(value, tuple):
+        text.write("[")
+        for number, one in enumerate(value):
+            text.write(", " if number else "")
+            _write(text, one, levels - 1)
+        text.write("]")
+    elif isinstance(value, Known | Unknown):
+        _write(text, value, 0)
+    else:
+        text.write(begin)
+        for number, one in enumerate(fields(value)):
+            text.write(f'{", " if number else ""}"{one.name}": ')
+            _write(text, getattr(value, one.name), levels - 1)
+        text.write("}")
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401, PLR0911  any field's, one line for each shape
@@ -101,7 +129,9 @@ def _typed(value: Any, kind: Any) -> Any:  # noqa: ANN401, PLR0911  one line for
         return date.fromisoformat(value)
     if is_dataclass(kind):
         assert isinstance(kind, type)  # noqa: S101  for the types: hints hold no instances
-        return kind(**{name: _typed(value[name], hint) for name, hint in _hints(kind).items()})
+        # a summary that was stored by an earlier version lacks what has a default
+        hints = [(name, hint) for name, hint in _hints(kind).items() if name in value]
+        return kind(**{name: _typed(value[name], hint) for name, hint in hints})
     if inner := typing.get_args(kind):
         return _nested(value, typing.get_origin(kind), inner)
     return kind(_checked(value, str))  # int, Decimal or an enum

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
     from datetime import date
 
-    from worker.roi.facts import Facts
+    from worker.roi.facts import Day, Facts, Part
 
 K = TypeVar("K", bound="Hashable")
 G = TypeVar("G", bound="Hashable")
@@ -56,29 +56,57 @@ class Sums(defaultdict[K, list[int]]):
         return result
 
 
+class Gathering:
+    """Sums up a report's parts and days, added one after another, so that nobody holds them all.
+
+    Raises ValueError for one that isn't the report's.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._uses: Sums[tuple[str, str, str]] = Sums()
+        self._owners: Sums[tuple[str, str, str]] = Sums()
+        self._adjustments: Sums[date] = Sums()
+        self._days: Sums[tuple[str, date]] = Sums()
+
+    def add_part(self, part: Part) -> None:
+        """Adds it to the month's own, or to the adjustments."""
+        month = self._facts.month
+        check_department(self._facts, part.department_id)
+        if part.belongs_to == month:
+            self._uses.add((part.environment, part.model, part.app), part.amounts)
+            self._owners.add((part.department_id, part.environment, part.tenant_id), part.amounts)
+        elif part.belongs_to < month and part.belongs_to == month_of(part.belongs_to):
+            self._adjustments.add(part.belongs_to, part.amounts)
+        else:
+            raise ValueError(f"nothing of {month:%Y-%m} can belong to {part.belongs_to}")
+
+    def add_day(self, day: Day) -> None:
+        """Adds it to the curve."""
+        if month_of(day.day) != self._facts.month:
+            raise ValueError(f"{day.day} lies outside of {self._facts.month:%Y-%m}")
+        self._days.add((day.environment, day.day), day.amounts)
+
+    def gathered(self) -> Gathered:
+        """What was added so far."""
+        uses = self._uses.frozen()
+        return Gathered(
+            total(uses.values()),
+            uses,
+            self._owners.frozen(),
+            self._adjustments.frozen(),
+            self._days.frozen(),
+        )
+
+
 def gather(facts: Facts) -> Gathered:
     """Reads the facts' parts and days, once each; raises ValueError for one that isn't theirs."""
-    uses: Sums[tuple[str, str, str]] = Sums()
-    owners: Sums[tuple[str, str, str]] = Sums()
-    adjustments: Sums[date] = Sums()
+    gathering = Gathering(facts)
     for part in facts.parts:
-        check_department(facts, part.department_id)
-        if part.belongs_to == facts.month:
-            uses.add((part.environment, part.model, part.app), part.amounts)
-            owners.add((part.department_id, part.environment, part.tenant_id), part.amounts)
-        elif part.belongs_to < facts.month and part.belongs_to == month_of(part.belongs_to):
-            adjustments.add(part.belongs_to, part.amounts)
-        else:
-            raise ValueError(f"nothing of {facts.month:%Y-%m} can belong to {part.belongs_to}")
-    days: Sums[tuple[str, date]] = Sums()
+        gathering.add_part(part)
     for day in facts.days:
-        if month_of(day.day) != facts.month:
-            raise ValueError(f"{day.day} lies outside of {facts.month:%Y-%m}")
-        days.add((day.environment, day.day), day.amounts)
-    by_use = uses.frozen()
-    return Gathered(
-        total(by_use.values()), by_use, owners.frozen(), adjustments.frozen(), days.frozen()
-    )
+        gathering.add_day(day)
+    return gathering.gathered()
 
 
 def total(many: Iterable[Amounts]) -> Amounts:

@@ -22,18 +22,23 @@ from worker.roi.units import cost_per_million_tokens, make_metrics, name_metrics
 
 if TYPE_CHECKING:
     from worker.roi.facts import Facts
+    from worker.roi.gathering import Gathered
     from worker.roi.ranking import Comparison
 
 
-def summarize(facts: Facts, comparison: Comparison | None = None) -> Summary:
+def summarize(
+    facts: Facts, comparison: Comparison | None = None, gathered: Gathered | None = None
+) -> Summary:
     """Computes all figures, exactly; reads the facts' parts and days once.
 
     ``comparison``: of the facts' peers, where it was made for other reports of the same month
-    (``compare``); None: it is made here. Raises ValueError for facts that contradict
+    (``compare``); None: it is made here. ``gathered``: parts and days that were summed up as they
+    were read, instead of the facts' own. Raises ValueError for facts that contradict
     themselves, such as a part of another department or month.
     """
     check_facts(facts)
-    gathered = gather(facts)
+    if gathered is None:
+        gathered = gather(facts)
     own = gathered.own
     if comparison is None:
         comparison = compare(facts.peers)
