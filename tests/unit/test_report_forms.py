@@ -147,7 +147,9 @@ def test_the_text_is_complete_by_itself(usual: Summary) -> None:
         "1. app-0: Cost CN¥284.94; Share of cost 4.9%; Tokens 3,100,000",
         "11. 30 others: Cost CN¥3,312.41; Share of cost 56.7%; Tokens 93,000,735",
         "= Total: Cost CN¥5,842.23; Tokens 124,000,890; Completions 40,010",
-        "80 requests have no known price; their cost is a guess (0.2% of the completions).",
+        "80 requests (0.2% of the completions) have no known price; their cost is a guess: at most CN¥5,841.23.",
+        "- Unpriced, of the cost at most: Amount CN¥5,841.23; Share 100.0%",
+        "- What they saved in money: Amount not known: totals keep the model that answered, not the one asked for",
     ):
         assert f"\n{line}\n" in f"\n{text}", line
     chinese = text_report(usual, "zh_Hans_CN")

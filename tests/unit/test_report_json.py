@@ -56,3 +56,16 @@ def test_another_version_is_refused() -> None:
     value = json.loads(dump_summary(summarize(facts())))
     with pytest.raises(ValueError, match="version 2"):
         load_summary(json.dumps(value | {"version": 2}))
+
+
+def test_a_summary_of_an_earlier_version_is_read() -> None:
+    value = json.loads(dump_summary(summarize(facts())))
+    for figure in ("unpriced_cost_nanos", "unpriced_at_most"):
+        del value["ledger"][figure]
+    del value["shares"]["downgraded_saving"]
+    for one in value["incentives"]:
+        del one["too_few"]
+    assert load_summary(json.dumps(value)) == summarize(facts())
+    del value["ledger"]["unpriced_count"]
+    with pytest.raises(ValueError, match="no summary"):
+        load_summary(json.dumps(value))

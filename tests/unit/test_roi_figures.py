@@ -388,3 +388,21 @@ def test_facts_that_contradict_themselves_are_refused(wrong: dict, said: str) ->
 def test_every_reason_is_documented() -> None:
     documented = (Path(__file__).resolve().parents[2] / "docs" / "roi.md").read_text("utf-8")
     assert [reason for reason in Reason if f"| `{reason}` |" not in documented] == []
+
+
+def test_unpriced_cost_is_told_exactly_or_as_at_most() -> None:
+    whole = part(amounts(5, 10, n=2, unpriced_count=2), model="new")
+    some = part(amounts(7, 10, n=3, unpriced_count=1), model="old")
+    other = part(amounts(100, 10, n=3), model="priced")
+    late = part(amounts(1_000, 10, unpriced_count=1), model="x", belongs_to=SEPTEMBER)
+    exact = summarize(facts(whole, other, late)).ledger
+    assert (exact.unpriced_cost_nanos, exact.unpriced_at_most) == (5, False)
+    most = summarize(facts(whole, some, other)).ledger
+    assert (most.unpriced_cost_nanos, most.unpriced_at_most) == (12, True)
+    none = summarize(facts(other)).ledger
+    assert (none.unpriced_cost_nanos, none.unpriced_at_most) == (0, False)
+
+
+def test_what_downgrades_saved_in_money_says_why_it_is_not_told() -> None:
+    used = part(amounts(5, 10, downgraded_count=1, downgraded_tokens=10))
+    assert summarize(facts(used)).shares.downgraded_saving == Unknown(Reason.ASKED_NOT_KEPT)

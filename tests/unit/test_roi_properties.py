@@ -232,12 +232,19 @@ def ranks_medians_and_improvements_are_those_of_a_sorted_list(
         if standing.median.value is not None:
             middle = costs[(len(costs) - 1) // 2] + costs[len(costs) // 2]
             assert standing.median.value == middle / 2
-        fell = {}
+        fell, too_few = {}, 0
         for one in facts.peers:
             then = unit(one.before, dict(one.outcomes_before))
             if now[one.department_id] is not None and then is not None and then > 0:
-                fell[one.department_id] = (then - now[one.department_id]) / then
-        assert incentives.of == len(fell)
+                few = min(one.now.completions, one.before.completions) < 100
+                if standing.measure:
+                    outcomes = one.outcomes_now, one.outcomes_before
+                    few = few or min(each[standing.measure] for each in outcomes) < 30
+                if few:
+                    too_few += 1
+                else:
+                    fell[one.department_id] = (then - now[one.department_id]) / then
+        assert (incentives.of, incentives.too_few) == (len(fell), too_few)
         for line in incentives.lines:
             assert line.improvement == fell[line.department_id]
             assert line.rank == 1 + sum(other > line.improvement for other in fell.values())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from unit.roi_world import MILLION, amounts, decimals, facts, part, peer
+from worker.report.text import text_report
 from worker.roi.facts import Amounts, Department, Peer
 from worker.roi.figures import Reason, Unknown, known
 from worker.roi.ranking import COMPARED_METRICS_MAX, INCENTIVE_LINES, TOKENS, compare
@@ -13,11 +15,11 @@ from worker.roi.summary import Summary
 
 
 def team(name: str, cost: int, orders: int | None, before: tuple[int, int] | None = None) -> Peer:
-    """A million tokens each month."""
+    """A hundred completions of a million tokens each month."""
     return peer(
         name,
-        amounts(cost, MILLION),
-        None if before is None else amounts(before[0], MILLION),
+        amounts(cost, MILLION, 100),
+        None if before is None else amounts(before[0], MILLION, 100),
         outcomes_now={} if orders is None else decimals(orders=orders),
         outcomes_before={} if before is None else decimals(orders=before[1]),
     )
@@ -69,7 +71,7 @@ def test_alone_there_is_no_median() -> None:
 
 def test_a_month_without_usage_is_no_first_place() -> None:
     idle = peer("idle", Amounts(), amounts(5, 5), outcomes_now=decimals(orders=9))
-    peers = [idle, team("b", 40, 4, (80, 4)), team("c", 60, 3, (60, 3))]
+    peers = [idle, team("b", 400, 40, (800, 40)), team("c", 600, 30, (600, 30))]
     _, standing, _ = report("idle", peers).standings
     assert (standing.rank, standing.of) == (None, 2)
     _, incentives, _ = report("b", peers).incentives
@@ -78,14 +80,14 @@ def test_a_month_without_usage_is_no_first_place() -> None:
 
 def test_who_improved_most() -> None:
     peers = [
-        team("a", 100, 10, (200, 10)),  # 20 to 10: half
-        team("b", 100, 20, (100, 10)),  # 10 to 5: half
-        team("c", 90, 10, (100, 10)),  # a tenth
-        team("d", 200, 10, (100, 10)),  # twice as dear
-        team("e", 100, 10),  # no month before
-        team("f", 100, 10, (100, 0)),  # no orders before
-        team("g", 100, None, (100, 10)),
-        team("h", 0, 10, (0, 10)),  # for nothing, as before: nothing to improve on
+        team("a", 1000, 100, (2000, 100)),  # 20 to 10: half
+        team("b", 1000, 200, (1000, 100)),  # 10 to 5: half
+        team("c", 900, 100, (1000, 100)),  # a tenth
+        team("d", 2000, 100, (1000, 100)),  # twice as dear
+        team("e", 1000, 100),  # no month before
+        team("f", 1000, 100, (1000, 0)),  # no orders before
+        team("g", 1000, None, (1000, 100)),
+        team("h", 0, 100, (0, 100)),  # for nothing, as before: nothing to improve on
     ]
     _, orders, _ = report("d", peers).incentives
     assert [(one.rank, one.department_id, one.improvement) for one in orders.lines] == [
@@ -97,11 +99,35 @@ def test_who_improved_most() -> None:
     assert (orders.lines[0].now, orders.lines[0].before) == (10, 20)
     assert orders.of == 4
     assert orders.own == orders.lines[3]
+    assert (orders.of, orders.too_few) == (4, 0)
     assert report("e", peers).incentives[1].own is None
 
 
+def test_of_a_few_orders_or_completions_nobody_wins() -> None:
+    few = [
+        team("three", 1, 3, (3_000, 3)),
+        team("one less now", 29, 29, (3_000, 30)),
+        team("one less before", 30, 30, (2_900, 29)),
+        replace(team("n", 30, 30, (3_000, 30)), now=amounts(30, MILLION, 99)),
+        replace(team("m", 30, 30, (3_000, 30)), before=amounts(3_000, MILLION, 99)),
+    ]
+    peers = [*few, team("enough", 30, 30, (60, 30))]
+    for one in few:
+        tokens, orders, gmv = report(one.department_id, peers).incentives
+        assert [line.department_id for line in orders.lines] == ["enough"]
+        assert (orders.of, orders.too_few, orders.own) == (1, 5, None)
+        # a million tokens need no orders
+        assert (tokens.of, tokens.too_few) == (4, 2)
+        assert (gmv.of, gmv.too_few) == (0, 0)
+    text = text_report(report("three", peers), "en")
+    told = (
+        "A place needs 100 completions and 30 of orders in both months; departments with less: 5."
+    )
+    assert told in text
+
+
 def test_the_table_is_short_and_one_s_own_line_is_told_all_the_same() -> None:
-    peers = [team(f"d{n:02}", 100 + n, 10, (200, 10)) for n in range(30)]
+    peers = [team(f"d{n:02}", 100 + n, 30, (200, 30)) for n in range(30)]
     _, orders, _ = report("d29", peers).incentives
     assert len(orders.lines) == INCENTIVE_LINES
     assert orders.own is not None
@@ -124,7 +150,12 @@ def test_who_pays_well_above_the_median() -> None:
 
 
 def test_finance_sees_every_department_s_place() -> None:
-    peers = [team("c", 90, 9, (180, 9)), team("a", 100, None), team("b", 40, 4), team("d", 1, 1)]
+    peers = [
+        team("c", 900, 90, (1800, 90)),
+        team("a", 1000, None),
+        team("b", 400, 40),
+        team("d", 10, 10),
+    ]
     of_all = summarize(facts(department=None, peers=tuple(peers)))
     tokens, orders, gmv = of_all.places
     assert [(one.rank, one.department_id) for one in tokens.places] == [
@@ -140,7 +171,7 @@ def test_finance_sees_every_department_s_place() -> None:
         (None, "a", Unknown(Reason.NO_OUTCOMES)),
     ]
     assert [one.department_id for one in gmv.places] == ["a", "b", "c", "d"]
-    assert orders.places[0].outcome == known(1)
+    assert orders.places[0].outcome == known(10)
     assert [one.department_id for one in of_all.incentives[1].every] == ["c"]
     assert report("c", peers).places == ()
     assert report("c", peers).incentives[1].every == ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from worker.report.cells import Count, DayOf, Missing, Money, MonthOf, Table
 from worker.report.detail import change, missing, money, quantity, share
 from worker.roi.facts import NOTHING
-from worker.roi.figures import Reason
+from worker.roi.figures import Reason, ratio
 from worker.roi.summary import LedgerKind
 
 if TYPE_CHECKING:
@@ -241,8 +241,9 @@ def _trend_row(build: Build, point: TrendPoint, metrics: list[str]) -> tuple[Cel
 
 
 def shares_table(build: Build) -> Table:
-    """Stale, refunded, downgraded and cached shares of the month's own usage."""
-    shares, own = build.summary.shares, build.summary.ledger.own
+    """Stale, refunded, downgraded, cached and unpriced shares of the month's own usage."""
+    shares, ledger = build.summary.shares, build.summary.ledger
+    own = ledger.own
     rows: tuple[tuple[Cell, ...], ...] = (
         (build.say("stale"), Count(shares.stale_count), share(shares.stale_count_share)),
         (
@@ -256,7 +257,18 @@ def shares_table(build: Build) -> Table:
             Count(shares.downgraded_tokens),
             share(shares.downgraded_token_share),
         ),
+        (build.say("downgraded_saving"), money(shares.downgraded_saving), None),
         (build.say("cached_share"), Count(own.cached_in_tokens), share(shares.cached_share)),
+        (
+            build.say("unpriced_requests"),
+            Count(ledger.unpriced_count),
+            share(ledger.unpriced_share),
+        ),
+        (
+            build.say("unpriced_at_most" if ledger.unpriced_at_most else "unpriced_cost"),
+            Money(ledger.unpriced_cost_nanos),
+            share(ratio(ledger.unpriced_cost_nanos, own.cost_nanos, Reason.NO_COST)),
+        ),
     )
     return Table("shares", build.say("shares"), build.columns("note", "amount", "share"), rows)
 
@@ -279,8 +291,10 @@ def ledger_table(build: Build) -> Table:
     guessed = ledger.unpriced_share
     unpriced = build.say("unpriced_none")
     if ledger.unpriced_count:
+        amount = build.reader.money(ledger.unpriced_cost_nanos)
         unpriced = build.say(
             "unpriced",
+            amount=build.say("at_most", amount=amount) if ledger.unpriced_at_most else amount,
             count=f"{ledger.unpriced_count:,}",
             share=build.reader.show(share(guessed)),
         )

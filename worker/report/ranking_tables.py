@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from worker.report.cells import Change, Count, Money, Table
 from worker.report.detail import change, money, quantity
 from worker.report.month_tables import AMOUNT_COLUMNS, amount_cells
+from worker.roi.ranking import RANKED_COMPLETIONS_MIN, RANKED_OUTCOME_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,12 +144,20 @@ def _incentives_table(build: Build, one: Incentives, number: int) -> Table:
             rows.append((f"{line.rank}. {name}", *figures))
     extra = ("department_id", "place") if whole else ()
     note = build.say("incentives_note", of=one.of) if rows else build.say("incentives_none")
+    least = "incentives_least" if one.measure else "incentives_least_tokens"
+    limits = build.say(
+        least,
+        completions=RANKED_COMPLETIONS_MIN,
+        outcome=RANKED_OUTCOME_MIN,
+        metric=build.name(build.reader.metric_inside(one.measure)),
+        count=one.too_few,
+    )
     return Table(
         key=f"incentives_{number}",
         title=build.say("incentives", measure=build.measure(one.measure)),
         columns=build.columns("department", *extra, "before", "now", "improvement"),
         rows=tuple(rows),
-        notes=(note,),
+        notes=(note, limits),
     )
 
 

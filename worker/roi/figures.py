@@ -31,6 +31,7 @@ class Reason(StrEnum):
     NO_OUTCOMES_BEFORE = "no_outcomes_before"  # the metric was not imported for the month before
     NO_DEPARTMENT = "no_department"  # the report of all has no place among departments
     NO_PEERS = "no_peers"  # no other department has the figure
+    ASKED_NOT_KEPT = "asked_not_kept"  # totals keep the model that answered, not the one asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Unknown:
 
 
 Figure = Known | Unknown
+ASKED_NOT_KEPT: Final = Unknown(Reason.ASKED_NOT_KEPT)
 # of the month before, where the reason stands beside figures of this one
 _AS_BASE: Final = {
     Reason.NO_OUTCOMES: Reason.NO_OUTCOMES_BEFORE,

@@ -36,7 +36,9 @@ TREND_MONTHS: Final = 6  # the report's month is the last of them
 def make_ledger(facts: Facts, gathered: Gathered) -> Ledger:
     """The month's own usage, with and without a department, and each adjusted month: their sum.
 
-    The unpriced share is unpriced requests / completions of the month's own usage.
+    The unpriced share is unpriced requests / completions of the month's own usage. Their cost is
+    that of the uses (environment, model, app) that have some: all of it where every request of
+    these is unpriced, else at most that.
     """
     sides = grouped(gathered.owners, lambda key: key[0] != UNNAMED)
     lines = [
@@ -49,6 +51,7 @@ def make_ledger(facts: Facts, gathered: Gathered) -> Ledger:
     if False in sides:
         lines.insert(1, LedgerLine(LedgerKind.WITHOUT_DEPARTMENT, facts.month, sides[False]))
     own, adjustments = gathered.own, total(gathered.adjustments.values())
+    unpriced = [one for one in gathered.uses.values() if one.unpriced_count]
     return Ledger(
         lines=tuple(lines),
         own=own,
@@ -56,6 +59,8 @@ def make_ledger(facts: Facts, gathered: Gathered) -> Ledger:
         total=own + adjustments,
         unpriced_count=own.unpriced_count,
         unpriced_share=ratio(own.unpriced_count, own.completions, Reason.NO_USAGE),
+        unpriced_cost_nanos=sum(one.cost_nanos for one in unpriced),
+        unpriced_at_most=any(one.unpriced_count != one.completions for one in unpriced),
     )
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from worker.roi.checks import check_peers
-from worker.roi.facts import UNNAMED
+from worker.roi.facts import NOTHING, UNNAMED
 from worker.roi.figures import (
     TOKENS_PER_MILLION,
     Known,
@@ -41,19 +41,24 @@ INCENTIVE_LINES: Final = 10
 ABOVE_LINES: Final = 10  # of one measure
 ABOVE_MEDIAN: Final = Fraction(1, 4)  # beyond the median by more than this is well above
 PEERS_MIN: Final = 3  # of two, one is always above the median
+# In both months, for the incentives: of a few orders any change is chance.
+RANKED_COMPLETIONS_MIN: Final = 100
+RANKED_OUTCOME_MIN: Final = 30  # of a metric, whatever it counts
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureRanks:
     """All departments in one measure, by their id; ``costs`` ascend.
 
-    ``improved``: the greatest improvement first. ``above``: the greatest excess first.
+    ``improved``: the greatest improvement first. ``too_few``: how many have both months, but
+    too little in one of them to be ranked there. ``above``: the greatest excess first.
     """
 
     own: Mapping[str, Figure]
     costs: tuple[Fraction, ...]
     median: Figure
     improved: Mapping[str, Improvement]
+    too_few: int
     above: Mapping[str, AbovePeers]
 
 
@@ -116,11 +121,13 @@ def _ranks(measure: str, peers: list[Peer]) -> MeasureRanks:
     own = {peer.department_id: unit_cost(measure, peer.now, peer.outcomes_now) for peer in peers}
     costs = tuple(sorted(one.value for one in own.values() if one.value is not None))
     middle = median(costs)
+    improved, too_few = _improvements(measure, peers, own)
     return MeasureRanks(
         own=own,
         costs=costs,
         median=middle,
-        improved={one.department_id: one for one in _improvements(measure, peers, own)},
+        improved={one.department_id: one for one in improved},
+        too_few=too_few,
         above={
             one.department_id: one
             for one in (_above(measure, peers, own, middle) if len(costs) >= PEERS_MIN else ())
@@ -130,15 +137,19 @@ def _ranks(measure: str, peers: list[Peer]) -> MeasureRanks:
 
 def _improvements(
     measure: str, peers: list[Peer], own: Mapping[str, Figure]
-) -> tuple[Improvement, ...]:
+) -> tuple[tuple[Improvement, ...], int]:
+    """The greatest first, and how many have too little for a place."""
     found: list[tuple[Fraction, Fraction, Fraction, Peer]] = []
+    too_few = 0
     for peer in peers:
         now = own[peer.department_id].value
         if now is None or peer.before is None:
             continue
         before = unit_cost(measure, peer.before, peer.outcomes_before).value
         base = None if before is None else positive(before)
-        if base is not None:
+        if base is not None and not _tells(measure, peer):
+            too_few += 1
+        elif base is not None:
             found.append((divide(base - now, base), now, base, peer))
     found.sort(key=lambda one: (-one[0], one[3].department_id))
     result: list[Improvement] = []
@@ -154,7 +165,17 @@ def _improvements(
                 improvement=improvement,
             )
         )
-    return tuple(result)
+    return tuple(result), too_few
+
+
+def _tells(measure: str, peer: Peer) -> bool:
+    """Whether both months have enough for their unit costs to be compared."""
+    months = (peer.now, peer.outcomes_now), (peer.before or NOTHING, peer.outcomes_before)
+    return all(
+        amounts.completions >= RANKED_COMPLETIONS_MIN
+        and (measure == TOKENS or outcomes.get(measure, 0) >= RANKED_OUTCOME_MIN)
+        for amounts, outcomes in months
+    )
 
 
 def _above(
@@ -235,6 +256,7 @@ def make_incentives(facts: Facts, comparison: Comparison) -> tuple[Incentives, .
             of=len(ranks.improved),
             own=None if mine is None else ranks.improved.get(mine),
             every=tuple(ranks.improved.values()) if mine is None else (),
+            too_few=ranks.too_few,
         )
         for measure, ranks in comparison.ranks.items()
     )

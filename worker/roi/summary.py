@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from worker.roi.figures import ASKED_NOT_KEPT
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import date
@@ -90,7 +92,8 @@ class Ledger:
     """The month as the ledger has it: the lines add up to ``total``, to the nano.
 
     ``own``: without adjustments of earlier months. Unpriced usage is in the lines with a guessed
-    cost; ``unpriced_share`` is its share of the month's own completions.
+    cost; ``unpriced_share`` is its share of the month's own completions. ``unpriced_cost_nanos``:
+    that cost, or where ``unpriced_at_most`` that of all uses which have such requests.
     """
 
     lines: tuple[LedgerLine, ...]
@@ -99,6 +102,8 @@ class Ledger:
     total: Amounts
     unpriced_count: int
     unpriced_share: Figure
+    unpriced_cost_nanos: int = 0
+    unpriced_at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ class Shares:
 
     ``stale_count_share`` of completions, ``stale_cost_share`` of cost, ``downgraded_token_share``
     of tokens, ``released_share`` of completions and released requests together,
-    ``cached_share`` of input tokens.
+    ``cached_share`` of input tokens. ``downgraded_saving``: in nanos; why there is none.
     """
 
     stale_count: int
@@ -188,6 +193,7 @@ class Shares:
     downgraded_tokens: int
     downgraded_token_share: Figure
     cached_share: Figure
+    downgraded_saving: Figure = ASKED_NOT_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +258,10 @@ class Improvement:
 
 @dataclass(frozen=True, slots=True)
 class Incentives:
-    """Who improved a measure's unit cost most, the first first; ``of``: how many have both months.
+    """Who improved a measure's unit cost most, the first first; ``of``: how many have a rank.
 
-    ``own``: the report's department, wherever it ranks; None where it has no rank. ``every``:
-    all that have a rank, in the report of all.
+    ``too_few``: how many have both months, but too little in one of them. ``own``: the report's
+    department, wherever it ranks; None where it has no rank. ``every``: in the report of all.
     """
 
     measure: str
@@ -263,6 +269,7 @@ class Incentives:
     of: int
     own: Improvement | None
     every: tuple[Improvement, ...]
+    too_few: int = 0
 
 
 @dataclass(frozen=True, slots=True)
