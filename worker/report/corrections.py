@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from worker.report.cells import Count, Missing, Money, Quantity, Share, Table
 from worker.roi.figures import Reason
+from worker.roi.revisions import METRIC
 
 if TYPE_CHECKING:
     from worker.report.cells import Cell
@@ -27,6 +28,9 @@ _AMOUNTS: Final = {
     "total_cost_nanos": "ledger",
     "cost_per_million_tokens": "cost_per_million",
 }
+_MONEY: Final = frozenset(
+    one for one in _AMOUNTS if one.endswith(("cost_nanos", "cost_per_million_tokens"))
+)
 _BUDGETS: Final = {".budget_tokens_used": "budget_tokens", ".budget_cost_used": "budget_cost"}
 _UNITS: Final = (".cost_per_one", ".per_million_tokens", ".per_cost_unit")
 
@@ -86,7 +90,7 @@ def _label(build: Build, figure: str) -> str:
 def _split(figure: str) -> tuple[str, str]:
     """A metric's name, and which of its figures it is."""
     ending = next((one for one in _UNITS if figure.endswith(one)), "")
-    return figure.removesuffix(ending), ending
+    return figure.removesuffix(ending).removeprefix(METRIC), ending
 
 
 def _cell(figure: str, value: str | None) -> Cell:  # noqa: PLR0911  one line for each kind
@@ -99,7 +103,7 @@ def _cell(figure: str, value: str | None) -> Cell:  # noqa: PLR0911  one line fo
         number = Fraction(value)
     except (ValueError, ZeroDivisionError):
         return value
-    if figure.endswith(("cost_nanos", "cost_per_million_tokens", _UNITS[0])):
+    if figure in _MONEY or figure.endswith(_UNITS[0]):
         return Money(number)
     if figure.endswith(tuple(_BUDGETS)):
         return Share(number)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from worker.roi.figures import Figure
     from worker.roi.summary import Summary
+
+METRIC: Final = "metric:"  # before an outcome's name where a figure has that name; none has a colon
 
 
 def told_figures(summary: Summary) -> dict[str, str]:
@@ -37,10 +39,12 @@ def told_figures(summary: Summary) -> dict[str, str]:
     for metric in summary.metrics:
         # other departments' metrics come and go: only what was imported here is told
         if metric.metric in summary.outcomes:
-            found[metric.metric] = _told(metric.now.value)
-            found[f"{metric.metric}.cost_per_one"] = _told(metric.now.cost_per_one)
-            found[f"{metric.metric}.per_million_tokens"] = _told(metric.now.per_million_tokens)
-            found[f"{metric.metric}.per_cost_unit"] = _told(metric.now.per_cost_unit)
+            # an outcome may be called as a figure of ours is: completions, say
+            name = f"{METRIC}{metric.metric}" if metric.metric in found else metric.metric
+            found[name] = _told(metric.now.value)
+            found[f"{name}.cost_per_one"] = _told(metric.now.cost_per_one)
+            found[f"{name}.per_million_tokens"] = _told(metric.now.per_million_tokens)
+            found[f"{name}.per_cost_unit"] = _told(metric.now.per_cost_unit)
     return found
 
 
