@@ -1,50 +1,83 @@
--- name: status_rows
--- The $1 worst subjects, worst first; each with its worst dimension of today or this month. $2: only the tenant
--- and the department of this name, found by their keys (the plan is made for the value); NULL: all. $3 is now, $4
--- its billing day, $5 and $6 its month's first day and the next one's; bound, since functions of ours would keep
--- the pass over the month from running in parallel. $7: only subjects of this kind; NULL: both.
--- One pass over the month's rows ranks all tenants; what is shown of those chosen is read from the view.
-WITH month_use AS (
-    SELECT u.tenant_id,
-           sum(u.completions) FILTER (WHERE u.period = $4::date) AS day_completions,
-           sum(u.input_tokens) FILTER (WHERE u.period = $4) AS day_input_tokens,
-           sum(u.output_tokens) FILTER (WHERE u.period = $4) AS day_output_tokens,
-           sum(u.cost_nanos) FILTER (WHERE u.period = $4) AS day_cost_nanos,
-           sum(u.completions) AS completions, sum(u.input_tokens) + sum(u.output_tokens) AS tokens,
-           sum(u.cost_nanos) AS cost_nanos
-      FROM v_quota_usage u
-     WHERE u.period >= $5::date AND u.period < $6::date AND ($2::text IS NULL OR u.tenant_id = $2)
-     GROUP BY u.tenant_id
-), tenant AS (
-    -- as in v_quota_status: NULL without a cap, 100 for a cap of 0, one decimal, cut
-    SELECT l.tenant_id AS subject,
-           greatest(
-               CASE WHEN l.daily_completions <= 0 THEN 100.0
-                    ELSE trunc(coalesce(u.day_completions, 0) * 100 / l.daily_completions, 1) END,
-               CASE WHEN l.daily_input_tokens <= 0 THEN 100.0
-                    ELSE trunc(coalesce(u.day_input_tokens, 0) * 100 / l.daily_input_tokens, 1) END,
-               CASE WHEN l.daily_output_tokens <= 0 THEN 100.0
-                    ELSE trunc(coalesce(u.day_output_tokens, 0) * 100 / l.daily_output_tokens, 1) END,
-               CASE WHEN l.daily_tokens <= 0 THEN 100.0
-                    ELSE trunc((coalesce(u.day_input_tokens, 0) + coalesce(u.day_output_tokens, 0)) * 100
-                               / l.daily_tokens, 1) END,
-               CASE WHEN l.daily_cost_cents <= 0 THEN 100.0
-                    ELSE trunc(coalesce(u.day_cost_nanos, 0) / 100000 / l.daily_cost_cents, 1) END,
-               CASE WHEN l.monthly_completions <= 0 THEN 100.0
-                    ELSE trunc(coalesce(u.completions, 0) * 100 / l.monthly_completions, 1) END,
-               CASE WHEN l.monthly_tokens <= 0 THEN 100.0
-                    ELSE trunc(coalesce(u.tokens, 0) * 100 / l.monthly_tokens, 1) END,
-               CASE WHEN l.monthly_cost_cents <= 0 THEN 100.0
-                    ELSE trunc(coalesce(u.cost_nanos, 0) / 100000 / l.monthly_cost_cents, 1) END) AS pct
+-- name: status_memory
+-- For this transaction alone: a million tenants' limits in memory, instead of twice on the disk.
+SELECT set_config('work_mem', '128MB', true) WHERE pg_size_bytes(current_setting('work_mem')) < 134217728;
+
+-- name: status_day_worst
+-- The $1 worst tenants by what they used of the caps of the day $2, and by caps of 0 of any period; worst first, as
+-- in v_quota_status: NULL without a cap, 100 for a cap of 0, one decimal, cut. A monthly cap counts as unused here.
+-- One pass over the limits. No function of ours: they would keep it from running in parallel.
+SELECT l.tenant_id,
+       greatest(
+           CASE WHEN l.daily_completions <= 0 THEN 100.0
+                ELSE trunc(coalesce(u.completions, 0)::numeric * 100 / l.daily_completions, 1) END,
+           CASE WHEN l.daily_input_tokens <= 0 THEN 100.0
+                ELSE trunc(coalesce(u.input_tokens, 0)::numeric * 100 / l.daily_input_tokens, 1) END,
+           CASE WHEN l.daily_output_tokens <= 0 THEN 100.0
+                ELSE trunc(coalesce(u.output_tokens, 0)::numeric * 100 / l.daily_output_tokens, 1) END,
+           CASE WHEN l.daily_tokens <= 0 THEN 100.0
+                ELSE trunc((coalesce(u.input_tokens, 0)::numeric + coalesce(u.output_tokens, 0)) * 100
+                           / l.daily_tokens, 1) END,
+           CASE WHEN l.daily_cost_cents <= 0 THEN 100.0
+                ELSE trunc(coalesce(u.cost_nanos, 0) / 100000 / l.daily_cost_cents, 1) END,
+           CASE WHEN l.monthly_completions <= 0 OR l.monthly_tokens <= 0 OR l.monthly_cost_cents <= 0 THEN 100.0
+                WHEN coalesce(l.monthly_completions, l.monthly_tokens, l.monthly_cost_cents) IS NOT NULL THEN 0.0
+           END) AS pct
+  FROM tenant_limits l
+  LEFT JOIN v_quota_usage u ON u.tenant_id = l.tenant_id AND u.period = $2::date
+ ORDER BY pct DESC NULLS LAST, l.tenant_id
+ LIMIT $1::integer;
+
+-- name: status_month_worst
+-- The $1 worst tenants by the caps of the month from $3 to before $4, of those that reach $2 percent of one. Whoever
+-- reaches it used at least a 31st of that on one of the days: so only their rows are added up. The least caps of all
+-- tenants come first: most rows need no look at their own tenant's. Double precision, and a little less than exact:
+-- the sums below are exact.
+WITH least_caps AS (
+    SELECT min(l.monthly_completions) FILTER (WHERE l.monthly_completions > 0) * $2::double precision * 0.000322 AS completions,
+           min(l.monthly_tokens) FILTER (WHERE l.monthly_tokens > 0) * $2 * 0.000322 AS tokens,
+           min(l.monthly_cost_cents) FILTER (WHERE l.monthly_cost_cents > 0) * $2 * 0.000322 AS cost_cents
       FROM tenant_limits l
-      LEFT JOIN month_use u ON u.tenant_id = l.tenant_id
-     WHERE ($2 IS NULL OR l.tenant_id = $2) AND ($7::text IS NULL OR $7 = 'tenant')
-), standing AS MATERIALIZED (
+), candidate AS (
+    SELECT u.tenant_id
+      FROM (SELECT u.tenant_id, u.completions, greatest(u.input_tokens, u.held_input_tokens, 0)::double precision
+                   + greatest(u.output_tokens, u.held_output_tokens, 0) AS tokens,
+                   greatest(u.cost_cents + 1.0::double precision, u.held_cost_nanos / 1e7::double precision) AS cost_cents
+              FROM quota_usage u
+             WHERE u.period >= $3::date AND u.period < $4::date) AS u
+      JOIN tenant_limits l ON l.tenant_id = u.tenant_id
+     WHERE (u.completions >= (SELECT c.completions FROM least_caps c)
+            OR u.tokens >= (SELECT c.tokens FROM least_caps c)
+            OR u.cost_cents >= (SELECT c.cost_cents FROM least_caps c))
+       AND (u.completions >= $2 * 0.000322 * l.monthly_completions
+            OR u.tokens >= $2 * 0.000322 * l.monthly_tokens
+            OR u.cost_cents >= $2 * 0.000322 * l.monthly_cost_cents)
+     GROUP BY u.tenant_id
+)
+SELECT l.tenant_id,
+       greatest(
+           CASE WHEN l.monthly_completions > 0 THEN trunc(u.completions * 100 / l.monthly_completions, 1) END,
+           CASE WHEN l.monthly_tokens > 0 THEN trunc(u.tokens * 100 / l.monthly_tokens, 1) END,
+           CASE WHEN l.monthly_cost_cents > 0 THEN trunc(u.cost_nanos / 100000 / l.monthly_cost_cents, 1) END) AS pct
+  FROM candidate c
+  JOIN tenant_limits l ON l.tenant_id = c.tenant_id
+ CROSS JOIN LATERAL (
+       SELECT sum(u.completions) AS completions, sum(u.input_tokens) + sum(u.output_tokens) AS tokens,
+              sum(u.cost_nanos) AS cost_nanos
+         FROM v_quota_usage u
+        WHERE u.tenant_id = l.tenant_id AND u.period >= $3 AND u.period < $4) AS u
+ ORDER BY pct DESC NULLS LAST, l.tenant_id
+ LIMIT $1::integer;
+
+-- name: status_rows
+-- The $1 worst of the tenants $7 and of all departments, worst first; each with its worst dimension of today or
+-- this month. $7 NULL: no tenants. $2: only this department and its tenant's; NULL: all. $3 is now, $4 its billing
+-- day, $5 the next month's first. $6: only subjects of this kind; NULL: both.
+WITH standing AS MATERIALIZED (
     SELECT v.department_id, v.environment, v.tier, v.tokens_used, v.cost_used_nanos,
            v.budget_tokens + v.topup_tokens AS budget_tokens,
            v.budget_cost_cents + v.topup_cost_cents AS budget_cost_cents
       FROM v_department_status v
-     WHERE $2 IS NULL OR v.department_id = $2
+     WHERE $2::text IS NULL OR v.department_id = $2
         OR v.department_id = (SELECT l.department_id FROM tenant_limits l WHERE l.tenant_id = $2)
 ), department AS MATERIALIZED (
     SELECT DISTINCT ON (v.department_id, v.environment) v.department_id AS subject, v.environment,
@@ -58,20 +91,13 @@ WITH month_use AS (
      CROSS JOIN LATERAL (VALUES (c.dimension, c.used, c.cap,
            CASE WHEN c.cap <= 0 THEN 100 ELSE trunc(c.used * 100 / c.cap, 1) END)
            ) AS d (dimension, used, cap, pct)
-     WHERE ($2 IS NULL OR v.department_id = $2) AND ($7 IS NULL OR $7 = 'department')
+     WHERE ($2 IS NULL OR v.department_id = $2) AND ($6::text IS NULL OR $6 = 'department')
      ORDER BY v.department_id, v.environment, d.pct DESC NULLS LAST, d.dimension
-), worst AS MATERIALIZED (
-    SELECT r.kind, r.subject, r.environment, r.pct
-      FROM (SELECT 'tenant' AS kind, t.subject, NULL AS environment, t.pct FROM tenant t
-            UNION ALL
-            SELECT 'department', d.subject, d.environment, d.pct FROM department d) AS r
-     ORDER BY r.pct DESC NULLS LAST, r.subject, r.kind, r.environment
-     LIMIT $1::integer
-), shown AS (
-    SELECT w.kind, w.subject, v.environment, v.department_id, v.enforce,
+), subject AS (
+    SELECT 'tenant' AS kind, v.tenant_id AS subject, v.environment, v.department_id, v.enforce,
            CASE WHEN d.pct IS NOT NULL THEN d.dimension END AS dimension,
            CASE WHEN d.pct IS NOT NULL THEN d.used END AS used, d.cap, d.pct
-      FROM worst w
+      FROM unnest($7::text[]) AS w (subject)
       JOIN v_quota_status v ON v.tenant_id = w.subject
      CROSS JOIN LATERAL (
            SELECT c.dimension, c.used, c.cap, c.pct
@@ -87,12 +113,11 @@ WITH month_use AS (
              ) AS c (dimension, used, cap, pct)
             ORDER BY c.pct DESC NULLS LAST, c.dimension
             LIMIT 1) AS d
-     WHERE w.kind = 'tenant'
     UNION ALL
-    SELECT w.kind, w.subject, w.environment, w.subject, 'on', d.dimension, d.used, d.cap, d.pct
-      FROM worst w
-      JOIN department d ON d.subject = w.subject AND d.environment = w.environment
-     WHERE w.kind = 'department'
+    SELECT 'department', d.subject, d.environment, d.subject, 'on', d.dimension, d.used, d.cap, d.pct
+      FROM department d
+), shown AS MATERIALIZED (
+    SELECT s.* FROM subject s ORDER BY s.pct DESC NULLS LAST, s.subject, s.kind, s.environment LIMIT $1::integer
 ), open_hold AS (
     SELECT r.tenant_id, count(*) AS holds FROM quota_reservations r WHERE r.state = 'open' GROUP BY r.tenant_id
 ), open_department AS (
@@ -102,18 +127,18 @@ WITH month_use AS (
     SELECT l.department_id, l.environment, sum(q.count) AS refusals
       FROM quota_refusals q
       JOIN tenant_limits l ON l.tenant_id = q.tenant_id
-     WHERE q.period = $4
+     WHERE q.period = $4::date
      GROUP BY l.department_id, l.environment
 )
 SELECT s.kind, s.subject, s.environment, s.department_id, s.enforce, s.dimension, s.used, s.cap, s.pct,
-       CASE WHEN $2 IS NULL AND $7 IS NULL
+       CASE WHEN $2 IS NULL AND $6 IS NULL
             THEN (SELECT count(*) FROM tenant_limits) + (SELECT count(*) FROM department) END AS subjects,
        t.tier,
        least(l.bucket_capacity, b.bucket_tokens + l.bucket_refill_per_sec
              * greatest(extract(epoch FROM $3::timestamptz - b.bucket_at)::double precision, 0)) AS bucket_tokens,
        l.bucket_capacity, COALESCE(h.holds, 0) AS holds, COALESCE(f.refusals, 0)::bigint AS refusals,
        CASE WHEN s.dimension LIKE 'daily%' THEN quota_day_start($4 + 1)
-            WHEN s.dimension LIKE 'monthly%' THEN quota_day_start($6)
+            WHEN s.dimension LIKE 'monthly%' THEN quota_day_start($5::date)
        END AS resets_at
   FROM shown s
   LEFT JOIN tenant_limits l ON s.kind = 'tenant' AND l.tenant_id = s.subject

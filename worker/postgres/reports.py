@@ -51,9 +51,18 @@ class PostgresReports:
             if deployment is None:
                 raise RuntimeError("quota_settings has no row")
             at: datetime = deployment["at"]
-            days = (deployment["today"], deployment["month"], deployment["next_month"])
+            tenants = (
+                [subject] if subject is not None else await self._worst_tenants(top, deployment)
+            )
             rows = await self._pool.fetch(
-                self._queries["status_rows"], top or ALL_ROWS, subject, at, *days, kind
+                self._queries["status_rows"],
+                top or ALL_ROWS,
+                subject,
+                at,
+                deployment["today"],
+                deployment["next_month"],
+                kind,
+                [] if kind == "department" else tenants,
             )
             hours = await self._hours(rows, at) if kind is None else ()
             outbox = await self._pool.fetch(self._queries["outbox_counts"])
@@ -73,6 +82,28 @@ class PostgresReports:
             if subject is not None
             else (),
         )
+
+    async def _worst_tenants(self, top: int | None, deployment: asyncpg.Record) -> list[str]:
+        """Among these are the ``top`` worst tenants: by their day, and by their month.
+
+        Of the month only those are looked at that could come before the last of the day's.
+        """
+        limit = top or ALL_ROWS
+        async with self._pool.acquire() as connection, connection.transaction(readonly=True):
+            await connection.fetch(self._queries["status_memory"])
+            by_day = await connection.fetch(
+                self._queries["status_day_worst"], limit, deployment["today"]
+            )
+            if len(by_day) < limit:
+                return [row["tenant_id"] for row in by_day]  # all of them
+            by_month = await connection.fetch(
+                self._queries["status_month_worst"],
+                limit,
+                float(by_day[-1]["pct"] or 0),
+                deployment["month"],
+                deployment["next_month"],
+            )
+        return list({row["tenant_id"]: None for row in (*by_day, *by_month)})
 
     async def _hours(
         self, rows: Sequence[asyncpg.Record], at: datetime
