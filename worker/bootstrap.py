@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from worker.postgres.diagnosis import PostgresEstimates
     from worker.postgres.embedded import EmbeddedServer
     from worker.postgres.jobs import PostgresJobRuns
+    from worker.postgres.limits import PostgresLimits
     from worker.postgres.months import PostgresMonthsList
     from worker.postgres.reports import PostgresReports
     from worker.postgres.roi import PostgresRoi
@@ -252,6 +253,15 @@ class Deps:
             self.settings.listen_dsn or self.dsn(),
             monotonic_seconds,
             on_mode,
+        )
+
+    async def limits(self) -> PostgresLimits:
+        """Limits, blocks and the record of changes, on a connection of its own."""
+        from worker.postgres.limits import TIMEOUT_SECONDS, PostgresLimits
+        from worker.postgres.queries import load_queries
+
+        return PostgresLimits(
+            await self.connection(TIMEOUT_SECONDS), load_queries(self.assets, "limits")
         )
 
     async def audit(self) -> PostgresAudit:

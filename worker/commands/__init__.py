@@ -19,6 +19,8 @@ from typing import Final
 COMMANDS: Final[dict[str, str]] = {
     "migrate": "bring a database to this version, additively",
     "settings": "show or set billing zone, currency and locale",
+    "limits": "tenants, departments, budgets: show, apply a file, block, unblock, history",
+    "topup": "an extra allowance for a department, with its end, approver and reason",
     "replay": "run a traffic trace through the ledger",
     "demo": "show the product in one minute",
     "tick": "one pass over the due jobs: what cron runs every 5 minutes",
