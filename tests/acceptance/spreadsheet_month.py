@@ -60,6 +60,10 @@ class MonthSheet:
             of = [line for line in adjusted if line.belongs == month]
             lines.append(("adjustment", month, sumif(of)))
         requests = self.own["completions"]
+        uses: dict[tuple[str, str, str], list[Line]] = {}
+        for line in self.lines:
+            uses.setdefault((line.environment, line.model, line.app), []).append(line)
+        unpriced = [one for one in map(sumif, uses.values()) if one["unpriced_count"]]
         return {
             "lines": [
                 {"kind": kind, "belongs_to": month.isoformat(), "amounts": cells}
@@ -70,6 +74,8 @@ class MonthSheet:
             "total": sumif([*self.lines, *adjusted]),
             "unpriced_count": self.own["unpriced_count"],
             "unpriced_share": quotient(self.own["unpriced_count"], requests, "no_usage"),
+            "unpriced_cost_nanos": sum(one["cost_nanos"] for one in unpriced),
+            "unpriced_at_most": any(one["unpriced_count"] < one["completions"] for one in unpriced),
         }
 
     def told(self, month: date, department: str | None) -> Cells | None:
@@ -123,6 +129,7 @@ class MonthSheet:
             "stale_cost_share": quotient(own["stale_cost_nanos"], own["cost_nanos"], "no_cost"),
             "released_share": quotient(own["released_count"], requests, "no_usage"),
             "downgraded_token_share": quotient(own["downgraded_tokens"], tokens(own), "no_usage"),
+            "downgraded_saving": "asked_not_kept",
             "cached_share": quotient(own["cached_in_tokens"], own["input_tokens"], "no_usage"),
         }
 

@@ -98,13 +98,19 @@ class Sheet(MonthSheet):
         }
 
     def incentives(self, measure: str) -> dict[str, Any]:
-        last, found = months_before(self.month, 1), []
+        last, found, too_few = months_before(self.month, 1), [], 0
         for of, now in self.costs(measure).items():
             told = self.told(last, of)
             if told is None or isinstance(now, str):
                 continue
             before = cost_for_one(measure, told, self.book.imported(last, of))
-            if isinstance(before, Fraction) and before > 0:
+            if isinstance(before, str) or before <= 0:
+                continue
+            cells = [told, sumif(self.book.own(self.month, of), KEPT)]
+            amounts = [self.book.imported(when, of).get(measure, 0) for when in (last, self.month)]
+            if min(one["completions"] for one in cells) < 100 or (measure and min(amounts) < 30):
+                too_few += 1
+            else:
                 found.append(((before - now) / before, of, now, before))
         found.sort(key=lambda one: (-one[0], one[1]))
         lines = [
@@ -123,6 +129,7 @@ class Sheet(MonthSheet):
             "measure": measure,
             "lines": lines[:10],
             "of": len(lines),
+            "too_few": too_few,
             "own": mine[0] if mine else None,
             "every": [] if self.department else lines,
         }
@@ -163,7 +170,7 @@ class Sheet(MonthSheet):
                     "rank": self.rank(measure, cost),
                     "department_id": of,
                     "name": self.book.names[of],
-                    "amounts": sumif(self.book.own(self.month, of), KEPT),
+                    "amounts": sumif(self.book.own(self.month, of)),
                     "outcome": outcomes.get(measure, "no_outcomes"),
                     "own": cost,
                 }

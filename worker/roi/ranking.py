@@ -25,6 +25,7 @@ from worker.roi.figures import (
     positive,
     ratio,
 )
+from worker.roi.gathering import grouped
 from worker.roi.summary import AbovePeers, Improvement, Incentives, Place, Places, Standing
 from worker.roi.units import USUAL_METRICS, cost_per_million_tokens, cost_per_one
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from worker.roi.facts import Amounts, Facts, Peer
     from worker.roi.figures import Figure
+    from worker.roi.gathering import Gathered
 
 TOKENS: Final = ""  # the measure that needs no outcomes: nanos for a million tokens
 COMPARED_METRICS_MAX: Final = 50
@@ -271,17 +273,23 @@ def make_above(facts: Facts, comparison: Comparison) -> tuple[AbovePeers, ...]:
     return tuple(above[mine] for above in every if mine in above)
 
 
-def make_places(facts: Facts, comparison: Comparison) -> tuple[Places, ...]:
-    """Every department's place in each measure, for the report of all alone."""
+def make_places(facts: Facts, comparison: Comparison, gathered: Gathered) -> tuple[Places, ...]:
+    """Every department's place in each measure, for the report of all alone.
+
+    Its amounts are those of its parts: peers' have no cached, released, unpriced or downgraded.
+    """
     if facts.department is not None:
         return ()
+    amounts = grouped(gathered.owners, lambda key: key[0])
     return tuple(
-        Places(measure, _places(measure, ranks, comparison.peers))
+        Places(measure, _places(measure, ranks, comparison.peers, amounts))
         for measure, ranks in comparison.ranks.items()
     )
 
 
-def _places(measure: str, ranks: MeasureRanks, peers: tuple[Peer, ...]) -> tuple[Place, ...]:
+def _places(
+    measure: str, ranks: MeasureRanks, peers: tuple[Peer, ...], amounts: Mapping[str, Amounts]
+) -> tuple[Place, ...]:
     found: list[Place] = []
     for peer in peers:
         own, outcome = ranks.own[peer.department_id], peer.outcomes_now.get(measure)
@@ -290,7 +298,7 @@ def _places(measure: str, ranks: MeasureRanks, peers: tuple[Peer, ...]) -> tuple
                 rank=None if own.value is None else bisect_left(ranks.costs, own.value) + 1,
                 department_id=peer.department_id,
                 name=peer.name,
-                amounts=peer.now,
+                amounts=amounts.get(peer.department_id, peer.now),
                 outcome=Unknown(Reason.NO_OUTCOMES) if outcome is None else known(outcome),
                 own=own,
             )

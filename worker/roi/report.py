@@ -65,7 +65,7 @@ def summarize(
         standings=make_standings(facts, own, comparison),
         incentives=make_incentives(facts, comparison),
         above_peers=make_above(facts, comparison),
-        places=make_places(facts, comparison),
+        places=make_places(facts, comparison, gathered),
         suggestions=make_suggestions(facts, gathered),
         metrics_left_out=tuple(left_out),
     )
