@@ -1,10 +1,12 @@
 -- Looks at what was noted as changed in days of other months (quota_adjustments), once their month is closed.
 --
--- What the closing saw is in the frozen totals, and is forgotten. What came after it is booked in the month in
+-- What the closing saw is in the frozen totals, and is forgotten, at the first call after it: from then on whatever is
+-- there came later, and no transaction's id is asked for (after a dump and restore they begin anew, and would be taken
+-- for ones that the closing saw). What came after it is booked in the month in
 -- which it came, or where that is closed, too, in the first open one after all that are: roll_month makes a row
 -- of that month of it, which names the month it belongs to. Changes of months that are open wait.
--- Returns how many were booked. Idempotent. Locks: quota_months rows, ascending (shared; a closing waits, and is
--- waited for). SQLSTATE: 55P03 when one stays locked for 2 s: nothing was done.
+-- Returns how many were booked. Idempotent. Locks: quota_months rows, ascending (those just closed; then shared, a
+-- closing waits, and is waited for). SQLSTATE: 55P03 when one stays locked for 2 s: nothing was done.
 CREATE OR REPLACE FUNCTION quota_book_adjustments(p_now timestamptz DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -13,16 +15,22 @@ AS $$
 DECLARE
     v_month  date;
     v_target date;
+    v_seen   pg_snapshot;
     v_rows   bigint;
     v_booked bigint := 0;
 BEGIN
+    FOR v_month, v_seen IN
+        SELECT m.month, m.closed_snapshot FROM quota_months m
+         WHERE m.closed_snapshot IS NOT NULL ORDER BY m.month FOR NO KEY UPDATE
+    LOOP
+        DELETE FROM quota_adjustments a
+         WHERE a.booked_month IS NULL AND quota_month(a.period) = v_month AND pg_visible_in_snapshot(a.adjusted_xid, v_seen);
+        UPDATE quota_months m SET closed_snapshot = NULL WHERE m.month = v_month;
+    END LOOP;
     IF NOT EXISTS (SELECT FROM quota_adjustments a JOIN quota_months m ON m.month = quota_month(a.period)
                     WHERE a.booked_month IS NULL AND m.closed_at IS NOT NULL) THEN
         RETURN 0;
     END IF;
-    DELETE FROM quota_adjustments a USING quota_months m
-     WHERE a.booked_month IS NULL AND m.month = quota_month(a.period) AND m.closed_at IS NOT NULL
-       AND pg_visible_in_snapshot(a.adjusted_xid, m.closed_snapshot);
     FOR v_month IN
         SELECT DISTINCT quota_month(quota_day(a.adjusted_at))
           FROM quota_adjustments a JOIN quota_months m ON m.month = quota_month(a.period)

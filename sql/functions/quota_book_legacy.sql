@@ -72,7 +72,10 @@ BEGIN
     PERFORM quota_legacy_place(v_locked, quota_day(p_now));
 
     WITH found AS (
+        -- place: where the tenant was on that day (quota_legacy_places), which is whose month is corrected
         SELECT u.tenant_id, u.period, l.department_id, l.environment,
+               CASE WHEN w.place_id IS NULL THEN l.department_id ELSE w.department_id END AS place_department,
+               coalesce(w.environment, l.environment) AS place_environment,
                quota_clamp(coalesce(u.completions, 0)::numeric - u.booked_completions) AS c,
                quota_clamp(coalesce(u.input_tokens, 0)::numeric - u.booked_input_tokens) AS i,
                quota_clamp(coalesce(u.output_tokens, 0)::numeric - u.booked_output_tokens) AS o,
@@ -81,6 +84,9 @@ BEGIN
             JOIN unnest(v_locked) AS k (tenant_id) USING (tenant_id)
             JOIN quota_usage u USING (tenant_id, period)
             LEFT JOIN tenant_limits l USING (tenant_id)
+            LEFT JOIN LATERAL (SELECT p.place_id, p.department_id, p.environment FROM quota_legacy_places p
+                                WHERE p.tenant_id = u.tenant_id AND p.from_day <= u.period
+                                ORDER BY p.place_id DESC LIMIT 1) w ON true
         WHERE quota_unbooked(u)
     ), folded AS (
         UPDATE quota_usage u SET
@@ -96,7 +102,7 @@ BEGIN
         WHERE u.tenant_id = f.tenant_id AND u.period = f.period
         RETURNING f.*
     ), noted AS (
-        SELECT count(quota_adjustment_note(f.tenant_id, NULL, f.department_id, f.environment, f.period, f.c, f.i, f.o, f.n, p_now))
+        SELECT count(quota_adjustment_note(f.tenant_id, NULL, f.place_department, f.place_environment, f.period, f.c, f.i, f.o, f.n, p_now))
         FROM folded f WHERE quota_month(f.period) <> quota_month(quota_day(p_now))
     )
     SELECT count(*) + 0 * (SELECT * FROM noted), array_agg((f.department_id, f.environment, quota_month(f.period),

@@ -7,9 +7,10 @@ CREATE OR REPLACE FUNCTION quota_roll_day(p_day date) RETURNS SETOF quota_day_pa
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    -- period says which day; the instants, with a day to spare on either side, are for the block-range index
-    v_from  timestamptz := quota_day_start(p_day - 1);
-    v_until timestamptz := quota_day_start(p_day + 2);
+    -- period says which day; the instants are for the block-range index. They have more to spare on either side than
+    -- any two zones lie apart (26 hours): the billing zone may have been another one when the day was.
+    v_from  timestamptz := quota_day_start(p_day - 1) - interval '3 hours';
+    v_until timestamptz := quota_day_start(p_day + 2) + interval '3 hours';
 BEGIN
     RETURN QUERY
     SELECT p_day, r.tenant_id, coalesce(r.department_id, ''), r.environment, coalesce(r.model, ''), coalesce(r.app, ''),

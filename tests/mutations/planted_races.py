@@ -26,14 +26,14 @@ BUGS = [
     bug(
         "what the closing saw is adjusted, too",
         "quota_book_adjustments.sql",
-        "AND pg_visible_in_snapshot(a.adjusted_xid, m.closed_snapshot)",
+        "AND pg_visible_in_snapshot(a.adjusted_xid, v_seen)",
         "AND false",
         RACES,
     ),
     bug(
         "what the closing didn't see is no adjustment",
         "quota_book_adjustments.sql",
-        "AND pg_visible_in_snapshot(a.adjusted_xid, m.closed_snapshot)",
+        "AND pg_visible_in_snapshot(a.adjusted_xid, v_seen)",
         "",
         CLOSING,
     ),

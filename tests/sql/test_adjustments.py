@@ -244,3 +244,23 @@ async def test_a_correction_that_races_the_closing_is_in_the_totals_or_an_adjust
         await conn.fetchval("SELECT count(*) FROM quota_adjustments WHERE booked_month IS NULL")
         == 0
     )
+
+
+async def test_usage_that_comes_after_a_restore_is_not_taken_for_what_the_closing_saw(
+    conn: Connection, calls: Calls
+) -> None:
+    await used(calls, "r", IN_NOVEMBER, (10, 5, 100))
+    await calls.settle("t", "r", (11, 5, 110), now=NOVEMBER_CLOSES - timedelta(hours=1))
+    for hours in (0, 1):
+        await roll(conn, NOVEMBER_CLOSES + timedelta(hours=hours))
+    assert await conn.fetchval("SELECT count(*) FROM quota_adjustments") == 0
+    # in another cluster the ids of transactions begin anew: far below those that the closing knew
+    late = NOVEMBER_CLOSES + timedelta(days=1)
+    await calls.settle("t", "r", (12, 5, 150), now=late)
+    await conn.execute("UPDATE quota_adjustments SET adjusted_xid = '3'")
+    await roll(conn, late)
+    assert await totals(conn) == {
+        (NOVEMBER, NOVEMBER, "sales"): (1, 11, 5, 110),
+        (DECEMBER, NOVEMBER, "sales"): (0, 1, 0, 40),
+    }
+    await assert_totals_are_the_days(conn)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from sql.calls import Calls
 from sql.rolling import (
     DECEMBER,
@@ -127,3 +129,70 @@ async def test_large_tables_are_read_for_their_months_once_a_day(conn: Connectio
     )
     # the new month needs no row to be looked at
     assert await months(NOVEMBER_CLOSES) == [DECEMBER]
+
+
+async def test_a_correction_of_a_closed_month_belongs_to_who_had_the_charge(
+    conn: Connection,
+) -> None:
+    """Charges without a request, of a tenant that was moved since, and of one that is gone."""
+    calls = Calls(conn)
+    for name in ("moved", "gone"):
+        await tenant(calls, name, "sales")
+        await legacy(conn, name, (10, 5, 1000), IN_NOVEMBER - DAY)
+    await conn.execute(MOVE, "moved", "ops", "test")
+    await legacy(conn, "moved", (20, 5, 1000), IN_NOVEMBER)
+    await conn.execute("DELETE FROM tenant_limits WHERE tenant_id = 'gone'")
+    await roll(conn, NOVEMBER_CLOSES)
+    await conn.execute("UPDATE quota_usage SET input_tokens = input_tokens + 3")
+    await conn.execute("SELECT quota_book_legacy(10, $1)", NOVEMBER_CLOSES + HOUR)
+    await roll(conn, NOVEMBER_CLOSES + HOUR)
+    assert {
+        key[2:5]: amounts[1] for key, amounts in (await parts(conn)).items() if key[0] == DECEMBER
+    } == {
+        ("moved", "sales", "production"): 3,
+        ("moved", "ops", "test"): 3,
+        ("gone", "sales", "production"): 3,
+    }
+    await assert_totals_are_the_days(conn)
+
+
+async def test_a_month_without_usage_between_others_is_a_month_of_nothing(
+    conn: Connection,
+) -> None:
+    calls = Calls(conn)
+    await tenant(calls, "t")
+    await legacy(conn, "t", (1, 1, 1000), datetime(2026, 8, 9, tzinfo=UTC))
+    await legacy(conn, "t", (1, 1, 1000), IN_NOVEMBER)
+    months = [date(2026, month, 1) for month in (8, 9, 10, 11)]
+    assert [month for month, _, _ in await roll(conn, IN_NOVEMBER)] == months
+    closed = "SELECT month FROM quota_months WHERE closed_at IS NOT NULL ORDER BY 1"
+    assert [row["month"] for row in await conn.fetch(closed)] == months[:3]
+    assert [month for month, _, _ in await roll(conn, IN_NOVEMBER + HOUR)] == [NOVEMBER]
+    # after years of silence not all of them
+    years = await conn.fetch("SELECT quota_months_to_roll('2036-01-05') AS month")
+    assert [row["month"] for row in years] == [
+        NOVEMBER,
+        *(date(year, month, 1) for year in (2034, 2035) for month in range(1, 13)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "zones",
+    [("Pacific/Kiritimati", "Pacific/Niue"), ("Pacific/Niue", "Pacific/Kiritimati")],
+)
+async def test_a_day_keeps_its_requests_whatever_the_billing_zone_becomes(
+    conn: Connection, zones: tuple[str, str]
+) -> None:
+    """The two zones lie 25 hours apart."""
+    calls = Calls(conn)
+    await tenant(calls, "t", "sales")
+    await calls.zone(zones[0])
+    for hour in range(24):
+        now = datetime(2026, 11, 5, hour, 30, tzinfo=UTC)
+        await calls.reserve("t", f"r{hour}", (10, 5, 100), model="m", now=now)
+        await calls.settle("t", f"r{hour}", (10, 5, 100), now=now)
+    await calls.zone(zones[1])
+    for now in (IN_NOVEMBER, NOVEMBER_CLOSES + DAY):
+        await roll(conn, now)
+        ((key, amounts),) = (await parts(conn)).items()
+        assert (key[5], amounts[0]) == ("m", 24)
