@@ -101,7 +101,7 @@ async def test_months_lists_what_was_rolled(conn: Connection, dsn: str) -> None:
     await calls.settle("a", "1", (13, 5, 5_000_000_002), now=now)
     await roll(conn, now)
 
-    done = await quota_worker(dsn, "months", "--json")
+    done = await quota_worker(dsn, "months", "--last", "0", "--json")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
     assert (document["billing_zone"], document["currency"], document["grace_hours"]) == (
