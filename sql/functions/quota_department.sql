@@ -91,9 +91,9 @@ BEGIN
     END IF;
 END $$;
 
--- Draws new bands; the caller has all slots locked. Up: each slot gets a sixteenth of the room below the next
--- line, of tokens and of cost each its own: so whatever passes a line comes here. Down: of one dimension that carries the present tier, a sixteenth of
--- what lies above that tier's line. While the department is blocked no slot has room: whoever was about to book one alone
+-- Draws new bands; the caller has all slots locked. Up: each slot gets a sixteenth of the room below the next line, down
+-- of what lies above the last one, of tokens and of cost each by its own lines: so within the bands no tier changes, and
+-- whatever passes a line comes here. While the department is blocked no slot has room: whoever was about to book one alone
 -- comes to judge with all of them locked, and sees the block.
 -- p_tokens, p_cost_nanos: what the caller has just charged; if that passed a line, it is told at once.
 CREATE OR REPLACE FUNCTION quota_department_band(
@@ -105,7 +105,6 @@ AS $$
 DECLARE
     d         record;
     v_pcts    int[];
-    v_down    int;
     v_up_t    numeric;
     v_up_c    numeric;
     v_down_t  numeric;
@@ -115,25 +114,16 @@ DECLARE
 BEGIN
     SELECT * INTO d FROM quota_department_standing(p_department, p_environment, p_month, p_now);
     v_pcts := ARRAY[d.warn_pct, d.downgrade_pct, d.protect_pct, 100];
-    v_down := v_pcts[d.tier];
     SELECT min(p) FILTER (WHERE d.tokens_used * 100 < d.budget_tokens * p),
-           min(p) FILTER (WHERE d.cost_used_nanos * 100 < d.budget_cost_nanos * p)
-    INTO v_up_t, v_up_c
+           min(p) FILTER (WHERE d.cost_used_nanos * 100 < d.budget_cost_nanos * p),
+           max(p) FILTER (WHERE d.tokens_used * 100 >= d.budget_tokens * p),
+           max(p) FILTER (WHERE d.cost_used_nanos * 100 >= d.budget_cost_nanos * p)
+    INTO v_up_t, v_up_c, v_down_t, v_down_c
     FROM unnest(v_pcts) p;
     v_up_t := coalesce(floor((ceil(d.budget_tokens * v_up_t / 100) - 1 - d.tokens_used) / 16), c_far);
     v_up_c := coalesce(floor((ceil(d.budget_cost_nanos * v_up_c / 100) - 1 - d.cost_used_nanos) / 16), c_far);
-    IF d.tier > 0 THEN
-        v_down_t := floor((d.tokens_used - ceil(d.budget_tokens * v_down / 100)) / 16);
-        v_down_c := floor((d.cost_used_nanos - ceil(d.budget_cost_nanos * v_down / 100)) / 16);
-        IF coalesce(v_down_t, -1) < 0 THEN
-            v_down_t := NULL;                 -- tokens don't carry the tier: cost does
-        ELSIF coalesce(v_down_c, -1) < 0 OR v_down_t * coalesce(d.budget_cost_nanos, 0)
-                                            >= v_down_c * coalesce(d.budget_tokens, 0) THEN
-            v_down_c := NULL;
-        ELSE
-            v_down_t := NULL;
-        END IF;
-    END IF;
+    v_down_t := floor((d.tokens_used - ceil(d.budget_tokens * v_down_t / 100)) / 16);
+    v_down_c := floor((d.cost_used_nanos - ceil(d.budget_cost_nanos * v_down_c / 100)) / 16);
     UPDATE quota_department_slots s SET
         band_tier               = d.tier,
         band_from               = d.valid_from,

@@ -179,7 +179,9 @@ BEGIN
             booked_completions   = u.booked_completions - CASE WHEN d.policy = 'release' THEN d.n ELSE 0 END,
             booked_input_tokens  = u.booked_input_tokens + d.i - d.ei,
             booked_output_tokens = u.booked_output_tokens + d.o - d.eo,
-            booked_cost_nanos    = u.booked_cost_nanos + d.c - d.ec
+            booked_cost_nanos    = u.booked_cost_nanos + d.c - d.ec,
+            -- perhaps back below a threshold: the next charge draws the ceilings anew
+            limits_ctid          = CASE WHEN u.line_passed THEN NULL ELSE u.limits_ctid END
         FROM day d
         WHERE u.tenant_id = d.tenant_id AND u.period = d.period
           AND u.completions BETWEEN d.n AND 4000000000000000000

@@ -14,7 +14,7 @@ AS $$
 DECLARE
     v_later boolean;
     v_more  boolean := p_completions > 0 OR p_in_tokens > 0 OR p_out_tokens > 0 OR p_cost_nanos > 0;
-    v_near  boolean := v_more;
+    v_less  boolean := p_completions < 0 OR p_in_tokens < 0 OR p_out_tokens < 0 OR p_cost_nanos < 0;
     c_max   CONSTANT numeric := 9223372036854775807;
 BEGIN
     IF NOT p_legacy THEN
@@ -38,16 +38,11 @@ BEGIN
           AND u.cost_cents BETWEEN 0 AND 100000000000
           AND u.cost_cents * 10000000 + u.cost_subcent_nanos + p_cost_nanos >= 0
         RETURNING EXISTS (SELECT FROM quota_usage f WHERE f.tenant_id = p_tenant AND f.period > u.period + 1),
-                  v_more AND (u.completions <= u.ceiling_completions AND u.input_tokens < u.ceiling_input_tokens
-                              AND u.output_tokens < u.ceiling_output_tokens
-                              AND u.input_tokens + u.output_tokens < u.ceiling_tokens
-                              AND u.cost_cents < u.ceiling_cost_cents
-                              AND u.limits_ctid IS NOT NULL AND u.bucket_tokens IS NOT NULL) IS NOT TRUE
-        INTO v_later, v_near;
+                  v_less AND u.line_passed
+        INTO v_later, v_less;
     END IF;
 
     IF p_legacy OR NOT FOUND THEN
-        v_near := v_more;
         -- Rare: a first row, a charge without a request, a counter near zero or near its end.
         INSERT INTO quota_usage (tenant_id, period) VALUES (p_tenant, p_period) ON CONFLICT DO NOTHING;
         IF p_legacy THEN
@@ -102,8 +97,12 @@ BEGIN
           AND u.period < (quota_month(p_period) + interval '1 month')::date AND u.limits_ctid IS NOT NULL;
     END IF;
 
-    IF v_more AND (v_near OR NOT quota_ceilings_hold(p_tenant, p_period)) THEN
+    IF v_more AND NOT quota_ceilings_hold(p_tenant, p_period) THEN
         PERFORM quota_crossing_tenant(p_tenant, p_period, p_completions, p_in_tokens, p_out_tokens, p_cost_nanos);
+    END IF;
+    IF v_less THEN
+        -- perhaps back below a threshold: the ceilings are to end there again
+        PERFORM quota_ceilings_draw((SELECT l FROM tenant_limits l WHERE l.tenant_id = p_tenant), p_period);
     END IF;
 END $$;
 

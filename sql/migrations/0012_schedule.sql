@@ -8,5 +8,9 @@ CREATE TABLE quota_crossings (
     CONSTRAINT quota_crossings_pkey PRIMARY KEY (crossing_id)
 );
 
+-- Whether the ceilings of the day were drawn with a threshold passed: should usage fall, they are to be drawn again, so
+-- that the charge that passes it once more is seen.
+ALTER TABLE quota_usage ADD COLUMN line_passed boolean;
+
 -- It takes what was charged as well now.
 DROP FUNCTION IF EXISTS quota_department_band(text, text, date, timestamptz);
