@@ -35,6 +35,7 @@ NONE = "-"
 PERIODS = {"daily": "day", "monthly": "month"}
 OUTBOX = {"dead_acknowledged": "acknowledged"}
 NARROW_NAME_CELLS: Final = 16
+BLOCKS_SHOWN: Final = 10
 WARNING_PCT: Final = 75
 FULL_PCT: Final = 100
 TIER_STYLES: Final = {
@@ -63,7 +64,8 @@ def render_text(
         lines.append("no tenants yet: add rows to tenant_limits, or try quota-worker demo")
     for detail in report.details:
         lines.extend(("", detail_text(detail, zone, report.currency)))
-    lines.extend(("", _tick_line(report, zone, palette), _outbox_line(report, palette)))
+    lines.extend(("", *_block_lines(report, zone, palette)))
+    lines.extend((_tick_line(report, zone, palette), _outbox_line(report, palette)))
     return "\n".join(lines)
 
 
@@ -133,6 +135,16 @@ def as_document(report: StatusReport) -> dict[str, object]:
                 "hours": [_number(hour) for hour in row.day.hours] if row.day else None,
             }
             for row in report.rows
+        ],
+        "blocks": [
+            {
+                "kind": one.kind,
+                "subject": one.subject,
+                "until": one.until.isoformat(),
+                "by": one.by,
+                "reason": one.reason,
+            }
+            for one in report.blocks
         ],
         "last_tick": _iso(report.tick.last_at),
         "next_tick": _iso(report.tick.next_at),
@@ -218,6 +230,17 @@ def _tick_line(report: StatusReport, zone: ZoneInfo, palette: Palette) -> str:
     alarming = tick.failed or (tick.late and not tick.running)
     worrying = tick.unfinished or tick.interrupted
     return palette.paint(line, "alarm" if alarming else "warning" if worrying else None)
+
+
+def _block_lines(report: StatusReport, zone: ZoneInfo, palette: Palette) -> list[str]:
+    lines = [
+        f"blocked    {one.kind} {clipped(visible(one.subject))} until "
+        f"{_short_time(one.until, zone)} by {clipped(visible(one.by))}: {visible(one.reason)}"
+        for one in report.blocks[:BLOCKS_SHOWN]
+    ]
+    if len(report.blocks) > BLOCKS_SHOWN:
+        lines.append("blocked    … and more: quota-worker limits show")
+    return [palette.paint(line, "alarm") for line in lines]
 
 
 def _outbox_line(report: StatusReport, palette: Palette) -> str:

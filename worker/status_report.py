@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import date, datetime
     from decimal import Decimal
 
 
@@ -51,6 +51,17 @@ class SubjectDay:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockRow:
+    """A person's stop that is in force."""
+
+    kind: str
+    subject: str
+    until: datetime
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TickState:
     """How the latest tick went, by each job's latest run; ``last_at`` None: there was none.
 
@@ -65,6 +76,19 @@ class TickState:
     failed: tuple[str, ...]
     unfinished: tuple[str, ...]
     interrupted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Now, its billing day, its month's first day and the next month's, and the latest tick."""
+
+    at: datetime
+    today: date
+    month: date
+    next_month: date
+    billing_zone: str
+    currency: str
+    tick: TickState
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +136,7 @@ class StatusReport:
     ``outbox`` is (state, how many), ``dead_acknowledged`` apart from ``dead``;
     ``waiting_since``: when the oldest message that still waits was made.
     ``details``: one for each row where one subject was asked for, else none.
+    ``blocks``: those in force, which end last first, some at most.
     """
 
     at: datetime
@@ -123,3 +148,4 @@ class StatusReport:
     outbox: tuple[tuple[str, int], ...]
     waiting_since: datetime | None
     details: tuple[SubjectDetail, ...] = ()
+    blocks: tuple[BlockRow, ...] = ()

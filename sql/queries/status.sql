@@ -266,6 +266,17 @@ SELECT q.reason, sum(q.count)::bigint AS refusals, max(q.last_at) AS last_at
  GROUP BY q.reason
  ORDER BY 2 DESC, 1;
 
+-- name: status_blocks
+-- Stops in force at $3, at most $1; of the subject of this name, its department's too, where $2 isn't NULL.
+SELECT k.subject_kind AS kind, k.subject, k.blocked_until AS until, k.blocked_by AS by, k.reason
+  FROM quota_blocks k
+ WHERE k.blocked_until > $3::timestamptz
+   AND ($2::text IS NULL OR k.subject = $2
+        OR k.subject_kind = 'department'
+           AND k.subject = (SELECT l.department_id FROM tenant_limits l WHERE l.tenant_id = $2))
+ ORDER BY k.blocked_until DESC, k.subject, k.subject_kind
+ LIMIT $1::bigint;
+
 -- name: similar_names
 -- At most 5000 names that may be meant by $1, for a closer look: one holds the other, or about as long with the
 -- same beginning or end.

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from worker.postgres.errors import translated
 from worker.status_report import (
+    BlockRow,
     HourRow,
     RefusalRow,
+    Standing,
     StatusReport,
     StatusRow,
     SubjectDay,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 ALL_ROWS = 2_147_483_647
 # The 24 hours of more rows would be the whole table's: nobody reads so many sparklines.
 HOURS_MAX_ROWS: Final = 1_000
+MAX_BLOCKS: Final = 1_000
 # Cron's usual five minutes, as of the jobs' slots; a tick is late after twice as long.
 TICK_SECONDS: Final = 300
 
@@ -38,52 +41,80 @@ class PostgresReports:
         self._pool = pool
         self._queries = queries
 
-    async def status(
-        self, top: int | None, subject: str | None = None, *, kind: str | None = None
-    ) -> StatusReport:
+    async def status(self, top: int | None, subject: str | None = None) -> StatusReport:
         """The ``top`` worst subjects (None: all), and how the worker itself is doing.
 
         ``subject``: only the tenant and the department of this name, with details; none has
-        it: no rows. ``kind``: only tenants or departments, without their last 24 hours.
+        it: no rows.
         """
+        standing = await self.standing()
+        at = standing.at
         with translated():
-            deployment = await self._pool.fetchrow(self._queries["status_deployment"])
-            if deployment is None:
-                raise RuntimeError("quota_settings has no row")
-            at: datetime = deployment["at"]
-            tenants = (
-                [subject] if subject is not None else await self._worst_tenants(top, deployment)
-            )
-            rows = await self._pool.fetch(
-                self._queries["status_rows"],
-                top or ALL_ROWS,
-                subject,
-                at,
-                deployment["today"],
-                deployment["next_month"],
-                kind,
-                [] if kind == "department" else tenants,
-            )
-            hours = await self._hours(rows, at) if kind is None else ()
+            tenants = [subject] if subject is not None else await self._tenants(top, standing)
+            rows = await self._rows(top, subject, standing, None, tenants)
+            hours = await self._hours(rows, at)
             outbox = await self._pool.fetch(self._queries["outbox_counts"])
             waiting_since = await self._pool.fetchval(self._queries["outbox_oldest"])
+            blocks = await self._pool.fetch(self._queries["status_blocks"], MAX_BLOCKS, subject, at)
         return StatusReport(
             at=at,
-            billing_zone=deployment["billing_zone"],
-            currency=deployment["currency"],
+            billing_zone=standing.billing_zone,
+            currency=standing.currency,
             subjects=rows[0]["subjects"] or len(rows) if rows else 0,
-            rows=tuple(
-                _row(row, day) for row, day in zip(rows, hours or (None,) * len(rows), strict=True)
-            ),
-            tick=_tick(deployment),
+            rows=tuple(_row(row, day) for row, day in zip(rows, hours, strict=True)),
+            tick=standing.tick,
             outbox=tuple((row["state"], row["messages"]) for row in outbox),
             waiting_since=waiting_since,
             details=tuple([await self._detail(row, at) for row in rows])
             if subject is not None
             else (),
+            blocks=tuple(BlockRow(*row) for row in blocks),
         )
 
-    async def _worst_tenants(self, top: int | None, deployment: asyncpg.Record) -> list[str]:
+    async def standing(self) -> Standing:
+        """The clock, the billing calendar, and how the latest tick went."""
+        with translated():
+            row = await self._pool.fetchrow(self._queries["status_deployment"])
+        if row is None:
+            raise RuntimeError("quota_settings has no row")
+        return Standing(
+            at=row["at"],
+            today=row["today"],
+            month=row["month"],
+            next_month=row["next_month"],
+            billing_zone=row["billing_zone"],
+            currency=row["currency"],
+            tick=_tick(row),
+        )
+
+    async def worst_tenants(self, top: int) -> tuple[StatusRow, ...]:
+        """The ``top`` worst tenants alone, without their last 24 hours."""
+        standing = await self.standing()
+        with translated():
+            tenants = await self._tenants(top, standing)
+            rows = await self._rows(top, None, standing, "tenant", tenants)
+        return tuple(_row(row, None) for row in rows)
+
+    async def _rows(
+        self,
+        top: int | None,
+        subject: str | None,
+        standing: Standing,
+        kind: str | None,
+        tenants: list[str],
+    ) -> list[asyncpg.Record]:
+        return await self._pool.fetch(
+            self._queries["status_rows"],
+            top or ALL_ROWS,
+            subject,
+            standing.at,
+            standing.today,
+            standing.next_month,
+            kind,
+            tenants,
+        )
+
+    async def _tenants(self, top: int | None, standing: Standing) -> list[str]:
         """Among these are the ``top`` worst tenants: by their day, and by their month.
 
         Of the month only those are looked at that could come before the last of the day's.
@@ -92,7 +123,7 @@ class PostgresReports:
         async with self._pool.acquire() as connection, connection.transaction(readonly=True):
             await connection.fetch(self._queries["status_memory"])
             by_day = await connection.fetch(
-                self._queries["status_day_worst"], limit, deployment["today"]
+                self._queries["status_day_worst"], limit, standing.today
             )
             if len(by_day) < limit:
                 return [row["tenant_id"] for row in by_day]  # all of them
@@ -100,8 +131,8 @@ class PostgresReports:
                 self._queries["status_month_worst"],
                 limit,
                 float(by_day[-1]["pct"] or 0),
-                deployment["month"],
-                deployment["next_month"],
+                standing.month,
+                standing.next_month,
             )
         return list({row["tenant_id"]: None for row in (*by_day, *by_month)})
 
