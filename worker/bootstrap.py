@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from worker.postgres.embedded import EmbeddedServer
     from worker.postgres.jobs import PostgresJobRuns
     from worker.postgres.limits import PostgresLimits
+    from worker.postgres.metrics import PostgresMetrics
     from worker.postgres.months import PostgresMonthsList
     from worker.postgres.reports import PostgresReports
     from worker.postgres.roi import PostgresRoi
@@ -168,6 +169,7 @@ class Deps:
         from worker.postgres.ledger import PostgresLedger, PostgresOutlook
         from worker.postgres.outbox import OutboxRules, PostgresOutbox, PostgresWarnings
         from worker.postgres.queries import load_queries
+        from worker.postgres.watch import PostgresWatch
 
         queries = load_queries(self.assets, "ledger")
         outbox = load_queries(self.assets, "outbox")
@@ -188,6 +190,9 @@ class Deps:
                 self.delivery().diagnosis,
             ),
             outlook=PostgresOutlook(pool, queries),
+            watch=PostgresWatch(
+                pool, load_queries(self.assets, "watch"), channels.routes, self.delivery().watch
+            ),
             asking=await self._asking(),
             reports=await self.roi_reports(),
         )
@@ -302,6 +307,14 @@ class Deps:
 
         queries = load_queries(self.assets, "roi")
         return PostgresRoiReports(await self.pool(), queries, await self.roi(), settings)
+
+    async def metrics(self) -> PostgresMetrics:
+        """Reads for Prometheus."""
+        from worker.postgres.metrics import PostgresMetrics
+        from worker.postgres.queries import load_queries
+
+        queries = load_queries(self.assets, "metrics")
+        return PostgresMetrics(await self.pool(), queries, await self.reports())
 
     async def reports(self) -> PostgresReports:
         """Reads for people."""

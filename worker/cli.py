@@ -40,7 +40,7 @@ EXIT_READER_GONE = 141  # as a shell tells of a program that SIGPIPE ended
 PROGRAM = "quota-worker"
 CONFIG_OPTION = "--config"
 # Arguments that name files, which may be of any bytes.
-FILES = frozenset({"config", "facts"})
+FILES = frozenset({"config", "facts", "output"})
 
 
 class _Help(argparse.HelpFormatter):

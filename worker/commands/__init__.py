@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, str]] = {
     "schedule": "the same jobs as a long-running process, and crossings told at once",
     "channel": "the configured channels: list them, or send a test on one",
     "status": "who is hot: one row per tenant and department, worst first",
+    "metrics": "the state as Prometheus metrics, for a textfile collector",
     "alerts": "what was told, when and to whom; what waits, and what was given up",
     "estimates": "how far estimates lie from usage, per model, and the factor that mends them",
     "invoice": "a provider's invoice beside the ledger: what differs, and why",

@@ -1,0 +1,99 @@
+"""`quota-worker metrics [--output FILE] [--top N]`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from worker.answers import say
+from worker.errors import OutputError, QuotaWorkerError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from worker.bootstrap import Deps
+
+DEFAULT_TOP: Final = 20
+# Each is a series or two, kept for weeks.
+TOP_MAX: Final = 1_000
+MODE: Final = 0o644  # node_exporter is another user
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write FILE in one step, for a textfile collector (default: stdout)",
+    )
+    parser.add_argument(
+        "--top",
+        metavar="N",
+        type=int,
+        default=DEFAULT_TOP,
+        help=f"series of the N worst tenants (default {DEFAULT_TOP}, at most {TOP_MAX}; "
+        "0: none, and no totals of the day)",
+    )
+
+
+async def run(args: argparse.Namespace, deps: Deps) -> int:
+    """The metrics of now. Raises UsageError, OutputError, and what the database raises.
+
+    Where the database told nothing, that is what is written: nothing stale stays.
+    """
+    if not 0 <= args.top <= TOP_MAX:
+        raise UsageError(f"--top needs a number of tenants from 0 to {TOP_MAX}")
+    if args.output is not None and not args.output:
+        raise UsageError("--output needs a file's name, and got an empty one")
+    if sys.stderr.isatty():
+        deps.tell_embedded()
+    from worker.metrics import unreachable_text
+
+    try:
+        text = await _look(args.top, deps)
+    except (QuotaWorkerError, OSError) as error:
+        _write(unreachable_text(), args.output)
+        raise error from None
+    _write(text, args.output)
+    return 0
+
+
+async def _look(top: int, deps: Deps) -> str:
+    from worker.clock import monotonic_seconds
+    from worker.jobs.registry import job_names
+    from worker.metrics import metrics_text
+
+    begin = monotonic_seconds()
+    metrics = await deps.metrics()
+    facts = await metrics.look(job_names(), top)
+    return metrics_text(facts, monotonic_seconds() - begin)
+
+
+def _write(text: str, output: str | None) -> None:
+    """To stdout, or as a whole file: whoever reads FILE meanwhile has the one before."""
+    if output is None:
+        say(text.removesuffix("\n"))
+        return
+    path = Path(output)
+    try:
+        # not .prom: a collector reads every file of that name
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            Path(name).chmod(MODE)
+            Path(name).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise OutputError(
+            f"{output} can't be written: {reason.lower()}; choose a folder that this user may "
+            "write to"
+        ) from error
