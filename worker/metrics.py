@@ -94,10 +94,10 @@ def _worker(out: Exposition, facts: MetricFacts, read_seconds: float) -> None:
         "quota_worker_job_failed", "gauge", "1: the job's latest ended run failed; 0: it did not."
     )
     for job in facts.jobs:
-        success.add(job.done_at.timestamp() if job.done_at else None, job=job.job)
-        seconds.add(job.seconds, job=job.job)
+        success.add(job.done_at.timestamp() if job.done_at else None, worker_job=job.job)
+        seconds.add(job.seconds, worker_job=job.job)
         if job.outcome is not None:
-            failed.add(int(job.outcome == "failed"), job=job.job)
+            failed.add(int(job.outcome == "failed"), worker_job=job.job)
     backlog = facts.backlog
     out.family(
         "quota_usage_inbox_waiting", "gauge", "Rows of the usage inbox that are not booked yet."
