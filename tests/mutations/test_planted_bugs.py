@@ -19,6 +19,7 @@ from mutations import (
     planted_pools,
     planted_prices,
     planted_races,
+    planted_reports,
     planted_requests,
     planted_sources,
 )
@@ -34,6 +35,7 @@ BUGS = [
     *planted_diagnosis.BUGS,
     *planted_prices.BUGS,
     *planted_races.BUGS,
+    *planted_reports.BUGS,
     *planted_sources.BUGS,
 ]
 QUICK = {

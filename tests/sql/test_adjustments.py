@@ -247,8 +247,10 @@ async def test_a_correction_that_races_the_closing_is_in_the_totals_or_an_adjust
 
 
 async def test_usage_that_comes_after_a_restore_is_not_taken_for_what_the_closing_saw(
-    conn: Connection, calls: Calls
+    conn: Connection,
 ) -> None:
+    calls = Calls(conn, IN_NOVEMBER)
+    await calls.tenant("t", department_id="sales")
     await used(calls, "r", IN_NOVEMBER, (10, 5, 100))
     await calls.settle("t", "r", (11, 5, 110), now=NOVEMBER_CLOSES - timedelta(hours=1))
     for hours in (0, 1):

@@ -190,7 +190,8 @@ class World:
     async def job(self, now: str) -> roi_report.ReportCounts:
         """One run of the job."""
         deadline = Deadline(600.0, monotonic_seconds)
-        ports = JobPorts(*[cast("Any", None)] * 8, reports=self.reports)
+        none = cast("dict[str, Any]", dict.fromkeys(JobPorts._fields))
+        ports = JobPorts(**(none | {"reports": self.reports}))
         return await roi_report.run(JobContext(at(now), deadline, False, ports))
 
     async def run(self, now: str) -> tuple[int, int]:
