@@ -28,9 +28,17 @@ def _peer_amounts(number: int) -> Amounts:
 
 
 def a_month(
-    *, of_all: bool = False, name=usual_name, provisional: bool = True, currency: str = "CNY"
+    *,
+    of_all: bool = False,
+    name=usual_name,
+    provisional: bool = True,
+    currency: str = "CNY",
+    orders: bool = True,
 ) -> Summary:
-    """October of department d with 40 apps, 31 days, peers, history, prices; or of 30 departments."""
+    """October of department d with 40 apps, 31 days, peers, history, prices; or of 30 departments.
+
+    ``orders`` False: the department has no outcomes, though others do.
+    """
     ids = [f"d{number}" for number in range(30)] if of_all else ["d"]
     parts = [
         part(
@@ -63,8 +71,10 @@ def a_month(
             name=name(number, "Department"),
             now=own if not number and not of_all else _peer_amounts(number),
             before=Amounts(100, 10**8, 0, 0, ONE * 600),
-            outcomes_now={"orders": Decimal(1234 if not number else 300 + number)},
-            outcomes_before={"orders": Decimal(250)},
+            outcomes_now={"orders": Decimal(1234 if not number else 300 + number)}
+            if orders or number
+            else {},
+            outcomes_before={"orders": Decimal(250)} if orders or number else {},
         )
         for number in range(30)
     )
@@ -80,12 +90,12 @@ def a_month(
                 for day in range(31)
             ),
             budgets=tuple(Budget(one, "production", 10**10, 6_000 * ONE, 0, ONE) for one in ids),
-            outcomes={"orders": Decimal(1234), "tickets": Decimal("77.5")},
+            outcomes={"orders": Decimal(1234), "tickets": Decimal("77.5")} if orders else {},
             history=tuple(
                 Month(
                     date(2026, month, 1),
                     Amounts(5_000, 10**9, 0, 10**8, 900 * ONE * month),
-                    outcomes={"orders": Decimal(100 * month)},
+                    outcomes={"orders": Decimal(100 * month)} if orders else {},
                 )
                 for month in (5, 6, 8, 9)
             ),

@@ -136,7 +136,9 @@ def test_the_text_is_complete_by_itself(usual: Summary) -> None:
     for line in (
         "Token report of Department-0, Oct 2026",
         "! Provisional: Oct 2026 is not closed yet, every figure here may still change.",
-        "Cost: CN¥5,841.23 (against the month before -27.9%)",
+        "Cost: CN¥5,841.23 (-27.9% against the month before)",
+        "Budget used: 49.9% (Production, cost)",
+        "Place: Cost per order: 13 of 30 (-29.1% against the median)",
         "- Orders: This month 1,234; Month before 900; Change +37.1%",
         "- Cost per order: This month CN¥4.73; Month before CN¥9.00; Change -47.4%",
         "- GMV: This month no GMV imported for the month",

@@ -103,7 +103,7 @@ class PostgresRoiReports:
                 fingerprint(told),
                 json.dumps(told),
                 dump_summary(summary, indent=None),
-                json.dumps(_facts(summary), ensure_ascii=False),
+                json.dumps(report_facts(summary), ensure_ascii=False),
                 self._settings.channel,
                 list(self._settings.to),
                 now,
@@ -113,7 +113,7 @@ class PostgresRoiReports:
         return Stored(*row.values())
 
 
-def _facts(summary: Summary) -> dict[str, Any]:
+def report_facts(summary: Summary) -> dict[str, Any]:
     """What a message about it says in a line, in the shape of all messages' facts."""
     own = summary.ledger.own
     return {

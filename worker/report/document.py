@@ -89,15 +89,16 @@ def _headlines(build: Build) -> tuple[Headline, ...]:
     result.append(_budget(build))
     measure = one.metric if one is not None and with_cost else ""
     standing = next((s for s in summary.standings if s.measure == measure), None)
-    if standing is not None and standing.rank is not None:
+    if standing is not None and standing.rank is not None and standing.of > 1:
         place = build.say("place_value", place=standing.rank, of=standing.of)
-        against = (build.say("to_median"), change(standing.to_median))
-        result.append(Headline(build.say("place"), place, against))
+        against = (build.say("against_median"), change(standing.to_median))
+        label = build.say("place_by", measure=build.measure(measure))
+        result.append(Headline(label, place, against))
     return tuple(result)
 
 
 def _budget(build: Build) -> Headline:
-    label = build.say("used_share")
+    label = build.say("budget_used")
     use = next((one for one in build.summary.budgets if one.environment == PRODUCTION), None)
     if use is None or (use.tokens_allowed is None and use.cost_allowed_nanos is None):
         return Headline(label, Missing(Reason.NO_BUDGET))

@@ -90,8 +90,7 @@ def _rendered(
 def _headline(one: Headline, reader: Reader) -> dict[str, Any]:
     beside = None
     if one.beside is not None:
-        label, cell = one.beside
-        beside = f"{label} {reader.show(cell)}".rstrip()
+        beside = reader.beside(*one.beside)
     return {
         "label": one.label,
         "value": reader.show(one.value),
@@ -109,12 +108,19 @@ def _table(table: Table, reader: Reader, images: Mapping[str, str]) -> dict[str,
             {
                 "label": f"{number}{reader.show(label)}",
                 "cells": [(reader.show(one), not isinstance(one, str | Missing)) for one in cells],
+                # a sentence is read from the left
+                "sentences": [isinstance(one, str) and width(one) > LINE_LETTERS for one in cells],
                 "is_total": place >= first_total,
             }
         )
+    places = range(len(table.columns) - 1)
     numbers = sum(
         max((width(row["cells"][place][0]) for row in rows if row["cells"][place][1]), default=4)
-        for place in range(len(table.columns) - 1)
+        for place in places
+    )
+    texts = max(
+        (width(text) for row in rows for text, is_number in row["cells"] if not is_number),
+        default=0,
     )
     labels = max((width(row["label"]) for row in rows), default=0)
     return {
@@ -123,7 +129,8 @@ def _table(table: Table, reader: Reader, images: Mapping[str, str]) -> dict[str,
         "rows": rows,
         "notes": table.notes,
         # a label has a line of its own where it would squeeze the numbers, or they it
-        "is_stacked": numbers + min(labels, LABEL_LETTERS) > LINE_LETTERS,
+        "is_stacked": numbers + min(labels, LABEL_LETTERS) > LINE_LETTERS or texts > LINE_LETTERS,
+        "sentences": [any(row["sentences"][place] for row in rows) for place in places],
         "may_break": numbers > LINE_LETTERS,
         "images": [images[name] for name in table.charts if name in images],
         "alt": reader.say("chart_alt", title=table.title),

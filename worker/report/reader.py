@@ -20,7 +20,7 @@ from worker.report.cells import (
 from worker.report.words_en import WORDS as ENGLISH
 from worker.report.words_zh import WORDS as CHINESE
 from worker.roi.facts import PRODUCTION, TEST
-from worker.roi.figures import PLACES_MAX, rounded
+from worker.roi.figures import PLACES_MAX, Reason, rounded
 from worker.roi.units import USUAL_METRICS
 
 if TYPE_CHECKING:
@@ -86,6 +86,16 @@ class Reader:
         metric = self.metric_inside(missing.metric) if missing.metric else self.say("some_outcomes")
         return self.say(str(missing.reason), metric=metric)
 
+    def beside(self, against: str, cell: Cell) -> str:
+        """What a headline is to be seen against, and how it compares; or why it can't be."""
+        if cell == "":
+            return against
+        if isinstance(cell, Missing):
+            if cell.reason is Reason.NO_MONTH_BEFORE:
+                return self.say("nothing_to_compare")
+            return self.say("no_comparison", why=self.why(cell))
+        return self.say("compared", against=against, value=self.show(cell))
+
     def money(self, nanos: Fraction | int) -> str:
         """With the currency's sign where readers know it, else with its code."""
         units = Fraction(nanos) / NANOS_PER_UNIT
@@ -139,9 +149,12 @@ def places_for(value: Fraction, least: int) -> int:
     )
 
 
-def plain(value: Fraction, least_decimals: int = 0) -> str:
-    """A number to read, thousands grouped, a half to the even neighbour; no amount shows as 0."""
-    number = rounded(value, places_for(value, least_decimals))
+def plain(value: Fraction, least_decimals: int = 0, places: int = 0) -> str:
+    """A number to read, thousands grouped, a half to the even neighbour; no amount shows as 0.
+
+    ``places``: decimals that are kept where it has them.
+    """
+    number = rounded(value, max(places_for(value, least_decimals), places))
     if value and not number:
         return f"<{'-' if value < 0 else ''}0.{'0' * (PLACES_MAX - 1)}1"
     whole, _, decimals = f"{number:,f}".partition(".")

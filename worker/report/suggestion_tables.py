@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from worker.money import NANOS_PER_UNIT
 from worker.report.cells import Count, Money, Quantity, Share, Table
+from worker.report.reader import plain
 from worker.roi.summary import SuggestionKind, Unit
 
 if TYPE_CHECKING:
     from worker.report.cells import Cell
     from worker.report.detail import Build
     from worker.roi.summary import Number, Suggestion
+
+PLACES_TOLD: Final = 6  # of prices and shares within a formula
+_NAME: Final = re.compile(r"[a-z_]+")
 
 
 def suggestion_tables(build: Build) -> tuple[Table, ...]:
@@ -27,9 +33,8 @@ def suggestion_tables(build: Build) -> tuple[Table, ...]:
         saving = build.say(f"saving_{one.saving_kind}")
         formula = one.formula
         if not whole:
-            told = ", ".join(_told(build, named) for named in one.numbers)
-            formula = f"{formula}: {told}"
-            rows.append((f"{number}. {_sentence(build, one)}", _saved(build, one), formula))
+            label = f"{number}. {_sentence(build, one)}"
+            rows.append((label, Money(one.saving_nanos), f"{saving}: {_worked(build, one)}"))
         else:
             rows.append((_sentence(build, one), Money(one.saving_nanos), saving, formula))
     notes: tuple[str, ...] = (build.say("suggestions_none"),)
@@ -48,8 +53,17 @@ def suggestion_tables(build: Build) -> tuple[Table, ...]:
     return (table, _numbers_table(build)) if whole and rows else (table,)
 
 
-def _saved(build: Build, one: Suggestion) -> str:
-    return f"{build.reader.money(one.saving_nanos)} {build.say(f'saving_{one.saving_kind}')}"
+def _worked(build: Build, one: Suggestion) -> str:
+    """The formula, and the same with its numbers in place of their names."""
+    numbers = {number.name: _told(build, number) for number in one.numbers}
+    worked = _NAME.sub(lambda found: numbers[found[0]], one.formula)
+    return f"{_signs(one.formula)} = {_signs(worked)}"
+
+
+def _signs(formula: str) -> str:
+    for sign, shown in (("*", "×"), ("/", "÷"), ("1000000", "1,000,000")):  # noqa: RUF001  the sign
+        formula = formula.replace(sign, shown)
+    return formula
 
 
 def _numbers_table(build: Build) -> Table:
@@ -74,7 +88,14 @@ def _cell(number: Number) -> Cell:
 
 
 def _told(build: Build, number: Number) -> str:
-    return f"{number.name} = {build.reader.show(_cell(number))}"
+    """So exactly that the saving can be recomputed: millions of tokens are multiplied by it."""
+    match number.unit:
+        case Unit.PRICE:
+            price = plain(number.value / NANOS_PER_UNIT, 2, PLACES_TOLD)
+            return f"{price} {build.reader.currency}"
+        case Unit.SHARE:
+            return f"{plain(number.value * 100, 0, PLACES_TOLD)}%"
+    return build.reader.show(_cell(number))
 
 
 def _sentence(build: Build, one: Suggestion) -> str:

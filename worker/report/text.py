@@ -25,8 +25,7 @@ def text_report(summary: Summary, locale: str | None, correction: Correction | N
     for one in document.headlines:
         line = f"{one.label}: {reader.show(one.value)}"
         if one.beside is not None:
-            label, cell = one.beside
-            line += f" ({label}{' ' if cell else ''}{reader.show(cell)})"
+            line += f" ({reader.beside(*one.beside)})"
         lines.append(visible(line))
     for table in document.tables:
         lines += ["", f"== {visible(table.title)} ==", *map(visible, _rows(table, reader))]
