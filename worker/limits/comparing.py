@@ -146,8 +146,8 @@ class _Judging:
             return
         # the database's own checks refuse any change of such a row
         for name, column in COLUMNS[one.key.kind].items():
-            if name not in one.columns and column.sort in {"whole", "real"}:
-                value = row.get(name)
+            if name in row and name not in one.columns and column.sort in {"whole", "real"}:
+                value = row[name]
                 if odd(column, value):
                     cure = f"{column.low} to {column.high:,}"
                     self.faults.append(

@@ -7,7 +7,7 @@ from typing import Final
 
 UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 MAX_SECONDS: Final = 366 * 86_400
-_SPAN: Final = re.compile(r"(?:(\d{1,8})d)?(?:(\d{1,8})h)?(?:(\d{1,8})m)?(?:(\d{1,8})s)?")
+_SPAN: Final = re.compile(r"(?:(\d{1,8})d)?(?:(\d{1,8})h)?(?:(\d{1,8})m)?(?:(\d{1,8})s)?", re.ASCII)
 EXAMPLES: Final = "write 90m, 2h, 1h30m or 3d"
 
 
