@@ -42,12 +42,12 @@ _RANKS = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 # Schedulers read a cause into these words of whatever failed: Hermes 0.19 tells a chat of a fault
 # of its model's provider instead.
 _MISTAKEN: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"time(?:outs?\b|d out\b)", re.IGNORECASE), "out of time"),
+    (re.compile(r"\btimeouts?\b|timed out", re.IGNORECASE), "out of time"),
     (re.compile(r"_timeouts?", re.IGNORECASE), "_waits"),
     (re.compile(r"timeout", re.IGNORECASE), "OutOfTime"),
-    (re.compile(r"\bauthenticat(?:ion|ed|e)\b", re.IGNORECASE), "login"),
-    (re.compile(r"\bauthori[sz](?:ation|ed|e)\b", re.IGNORECASE), "right"),
-    (re.compile(r"\b(?:rate|usage) limit", re.IGNORECASE), "limit"),
+    (re.compile(r"\w*authenticat\w*", re.IGNORECASE), "login"),
+    (re.compile(r"\w*authoriz\w*", re.IGNORECASE), "right"),
+    (re.compile(r"(?:rate|usage) limit", re.IGNORECASE), "limit"),
 )
 _UTF8 = frozenset({"utf-8", "utf8", "utf-8-sig"})
 _SECRET_KEY = re.compile(
