@@ -324,7 +324,7 @@ async def test_a_worker_killed_at_any_moment_of_a_report_leaves_it_to_the_next(
         server.answers = {"EHLO": [HANG, OK]}
         process = await start(dsn, *JOBS, now.isoformat(), **environ)
         await until(lambda: state("sending", 1))
-        await until(lambda: asyncio.sleep(0, server.connections == 1))
+        await until(lambda: asyncio.sleep(0, server.connections > 0))
         await killed(process, conn)
         assert await reports_of_october(conn) == REPORTS
         assert server.received == []
