@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
+import apscheduler.schedulers.asyncio  # noqa: F401  here, and not while the clock runs
 import pytest
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
@@ -67,8 +68,8 @@ class Watched:
 
 
 def a_daemon(work: Watched, log: Log | None = None, **plan: Any) -> Daemon:
-    # the first tick at the start, the second one within 0.5 to 1.5 s, no third
-    at = (utc_now() + timedelta(seconds=1.5)).replace(microsecond=0)
+    # the first tick at the start, the second one within 1 to 2 s, no third
+    at = (utc_now() + timedelta(seconds=2)).replace(microsecond=0)
     once = CronTrigger(hour=at.hour, minute=at.minute, second=at.second, timezone=UTC)
     plan.setdefault("trigger", once)
     return Daemon(work, work, log or Log(), **plan)
@@ -92,7 +93,7 @@ async def test_a_hung_tick_is_cut_off_and_the_next_one_runs(
 
     work = Watched(on_tick=hangs)
     daemon = a_daemon(work, cut_off_seconds=0.1)
-    asyncio.get_running_loop().call_later(2.2, daemon.stop)
+    asyncio.get_running_loop().call_later(2.8, daemon.stop)
     assert await daemon.run() == 0
     assert work.called.count("tick") == 2
     assert capsys.readouterr().err.count('"tick cut off"') == 2
