@@ -17,6 +17,7 @@ from bench.measures import Bench
 from bench.options import CLIENTS, THREADS, Options, read_options
 from bench.pgbench import PgbenchError
 from bench.report import document, table
+from bench.reports import reports
 from bench.roll import roll
 from bench.tick import tick
 from worker.errors import QuotaWorkerError
@@ -42,6 +43,7 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "decide": decide,
     "expire": expire,
     "roll": roll,
+    "reports": reports,
 }
 
 

@@ -13,6 +13,7 @@ TENANTS = 10_000
 WARN_TENANTS = 1_000_000
 OVERDUE = 1_000_000
 ROLL_ROWS = 10_000_000
+REPORT_DEPARTMENTS = 2_000
 DEPARTMENTS = 100
 DAYS = 30
 BATCH_SIZE = 64
@@ -36,6 +37,7 @@ class Options:
     warn_tenants: int
     overdue: int
     roll_rows: int
+    report_departments: int
     strict: bool
 
 
@@ -61,6 +63,7 @@ def read_options(names: tuple[str, ...]) -> Options:
     number("warn_tenants", WARN_TENANTS, "size of the fleet for the warning decision")
     number("overdue", OVERDUE, "reservations whose time ran out")
     number("roll_rows", ROLL_ROWS, "daily rows of the month that is rolled")
+    number("report_departments", REPORT_DEPARTMENTS, "departments that get a report")
     parser.add_argument(
         "--only",
         default=os.environ.get("BENCH_ONLY", ""),
@@ -108,6 +111,7 @@ def read_options(names: tuple[str, ...]) -> Options:
         warn_tenants=args.warn_tenants,
         overdue=args.overdue,
         roll_rows=args.roll_rows,
+        report_departments=args.report_departments,
         strict=args.strict,
     )
 

@@ -163,3 +163,10 @@ WHERE (d.c, d.i, d.o, d.n) IS DISTINCT FROM (t.c, t.i, t.o, t.n)
 UPDATE quota_usage u SET completions = u.completions + 1, booked_completions = u.booked_completions + 1,
                          legacy_completions = u.legacy_completions + 1
 WHERE u.period = '2026-09-30' AND right(u.tenant_id, 2) = '07'
+
+-- name: load_for_reports
+SELECT load_for_reports($1)
+
+-- name: reports_made
+SELECT (SELECT count(*) FROM quota_reports WHERE month = '2026-09-01') AS reports,
+       (SELECT count(*) FROM quota_outbox WHERE kind = 'roi-report') AS mails

@@ -46,7 +46,8 @@ def dump_summary(summary: shapes.Summary, *, indent: int | None = 2) -> str:
     text = io.StringIO()
     text.write(json.dumps({"format": FORMAT, "version": VERSION})[:-1] + ", ")
     _write(text, summary, WRITTEN_LEVELS, begin="")
-    return text.getvalue() + "\n"
+    text.write("\n")
+    return text.getvalue()
 
 
 def load_summary(text: str) -> shapes.Summary:
