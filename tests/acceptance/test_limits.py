@@ -266,6 +266,16 @@ async def test_of_two_applies_at_once_the_second_sees_the_first(connect: Connect
     assert (first.drifts, second.drifts) == ((), ())
 
 
+async def test_two_applies_wait_for_each_other(connect: Connect) -> None:
+    one, two = await connect(), await connect()
+    wanted = parse_limits((HEAD + ACME).encode(), "l.toml").wanted
+    async with limits_of(one).applying(wanted):
+        waiting = asyncio.create_task(apply(two, "[tenants.other]\n"))
+        done, _ = await asyncio.wait([waiting], timeout=0.3)
+        assert not done
+    await waiting
+
+
 async def test_who_owes_and_is_moved_or_removed_goes_on_owing(
     conn: asyncpg.Connection[Any],
 ) -> None:

@@ -15,6 +15,7 @@ from mutations import (
     planted_audit,
     planted_diagnosis,
     planted_endings,
+    planted_limits,
     planted_months,
     planted_pools,
     planted_prices,
@@ -28,6 +29,7 @@ from mutations.planting import Planted, is_red, mutated
 BUGS = [
     *planted_requests.BUGS,
     *planted_endings.BUGS,
+    *planted_limits.BUGS,
     *planted_pools.BUGS,
     *planted_months.BUGS,
     *planted_alerts.BUGS,

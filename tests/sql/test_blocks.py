@@ -143,7 +143,7 @@ async def test_a_tenant_that_was_refused_by_a_cap_hears_of_the_block(calls: Call
 
 
 async def test_blocks_of_others_say_nothing(calls: Calls) -> None:
-    await world(calls)
+    await world(calls, enforce="observe")  # on the general path, which reads blocks
     await calls.tenant("d")  # named as the department is
     await calls.department("t", monthly_tokens=1_000_000)
     await calls.tenant("other", department_id="t")
@@ -274,3 +274,37 @@ async def test_a_blocks_refusals_are_no_news_of_a_cap(calls: Calls) -> None:
     await calls.reserve()
     told = await calls.rows("SELECT * FROM quota_warn_untold($1, $1)", NOON)
     assert told == []
+
+
+async def test_a_lifted_department_is_on_its_short_path_at_once(calls: Calls) -> None:
+    await world(calls)
+    short = "SELECT bool_and(short AND tokens_ceiling > 0) AS short FROM quota_department_slots"
+    before = await calls.row(short)
+    await block(calls, "department", "d")
+    assert (before, await calls.row(short)) == ({"short": True}, {"short": False})
+    await unblock(calls, "department", "d")
+    assert await calls.row(short) == before
+
+
+async def test_both_pools_are_shut_on_their_short_paths(calls: Calls) -> None:
+    for environment in ("production", "test"):
+        await calls.department("d", environment, monthly_tokens=1_000_000)
+        await calls.tenant(environment, department_id="d", environment=environment)
+        await calls.reserve(environment)
+        await calls.reserve(environment)
+    await block(calls, "department", "d")
+    for environment in ("production", "test"):
+        assert not (await calls.reserve(environment))["allowed"]
+
+
+async def test_a_block_waits_for_who_is_being_admitted(dsn: str) -> None:
+    async with several(dsn, 2) as [operator, gateway]:
+        await operator.tenant()
+        async with gateway.conn.transaction():
+            assert (await gateway.reserve())["allowed"]
+            blocking = asyncio.create_task(block(operator))
+            done, _ = await asyncio.wait([blocking], timeout=0.2)
+            assert not done
+        await blocking
+        # what the first request has drawn doesn't hold
+        assert not (await gateway.reserve())["allowed"]
