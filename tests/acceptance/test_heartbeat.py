@@ -11,8 +11,12 @@ import pytest
 
 from acceptance.program import quota_worker
 from contract.servers_http import DROP, HANG, HttpServer, Request
+from worker.bootstrap import build_deps
+from worker.clock import monotonic_seconds
+from worker.commands.schedule import DeployedWork
 from worker.errors import ConfigurationError
 from worker.heartbeat import heartbeat_url, tell_heartbeat
+from worker.jobs.context import Deadline
 from worker.jobs.tick import TickReport
 from worker.models import JobRun
 from worker.telemetry import Log
@@ -140,6 +144,16 @@ async def test_nobody_listens_and_nobody_is_told_of_a_failed_tick(
     await watcher.stop()
     await tell_heartbeat(watcher.url, TickReport(granted=True), Log())
     assert json.loads(capsys.readouterr().err)["reason"] == "no answer (ConnectError)"
+
+
+async def test_the_long_running_process_tells_too(watcher: Watcher, dsn: str) -> None:
+    async with build_deps(environ={"POSTGRES_DSN": dsn, VARIABLE: watcher.url}) as deps:
+        work = DeployedWork(deps)
+        await work.open()
+        assert watcher.lines == []
+        await work.tick(Deadline(60, monotonic_seconds))
+        assert len(watcher.lines) == 1
+        await work.close()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from schedules.world import odd_folder, program_in, run
 from worker import cli
+from worker.install.reach import reach_remarks
 
 HERMES = """#!/bin/sh
 # keeps its jobs in a file, as far as `install` asks for them
@@ -158,6 +160,32 @@ def test_a_user_who_is_missing_is_told_before_anything_is_written(
         in done.stderr
     )
     assert not env.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs for others")
+def test_what_the_user_cannot_enter_or_read_is_told(tmp_path: Path) -> None:
+    for folder in [tmp_path, *tmp_path.parents][:4]:
+        folder.chmod(folder.stat().st_mode | 0o011)
+    closed = tmp_path / "closed"
+    (closed / "venv").mkdir(parents=True)
+    env = tmp_path / "env"
+    env.touch()
+    parts = [str(closed / "venv"), str(closed / "venv/program"), str(tmp_path)]
+    closed.chmod(0o755)
+    env.chmod(0o644)
+    assert reach_remarks("daemon", parts, str(env)) == []
+    closed.chmod(0o700)
+    env.chmod(0o600)
+    told = reach_remarks("daemon", parts, str(env))
+    assert [note.partition(":")[0] for note in told] == [
+        f"daemon can't enter {closed}, which the program needs",
+        f"daemon can't read {env}",
+    ]
+    env.chmod(0o640)
+    os.chown(env, 0, pwd.getpwnam("daemon").pw_gid)
+    os.chown(closed, pwd.getpwnam("daemon").pw_uid, 0)
+    assert reach_remarks("daemon", parts, str(env)) == []
+    assert reach_remarks("root", parts, str(env)) == []
 
 
 def test_units_of_ones_own(program: Path, tmp_path: Path) -> None:

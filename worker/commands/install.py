@@ -116,12 +116,21 @@ def _write(
             first.insert(0, _copy_env(made, env.path, is_root=asked.is_root))
         steps = first + steps
         remark = env_remark(Path(made.env_file))
-        if remark is not None:
-            tell(f"note: {remark}")
+        for note in [*([remark] if remark else []), *_unreachable(asked, made)]:
+            tell(f"note: {note}")
     say("next:")
     for step in steps:
         say(f"  {step}")
     return 0
+
+
+def _unreachable(asked: Asked, made: Installation) -> list[str]:
+    """What another user than root couldn't get at; files that are only laid down say nothing."""
+    if not asked.is_root or asked.folder is not None or asked.of_user:
+        return []
+    from worker.install.reach import reach_remarks
+
+    return reach_remarks(made.user, (made.program, *made.parts), made.env_file)
 
 
 def _cure(asked: Asked) -> str:
