@@ -12,6 +12,7 @@ import pytest
 
 from unit.report_world import a_month
 from worker.report.document import make_document
+from worker.report.html import html_report
 from worker.roi.summary import Summary
 
 SIGNS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}  # fmt: skip
@@ -58,3 +59,12 @@ def test_the_sentence_of_a_model_that_is_too_dear(usual: Summary) -> None:
 @pytest.fixture(scope="module")
 def usual() -> Summary:
     return a_month()
+
+
+def test_a_sentence_has_a_line_of_its_own_and_breaks_no_word_beside_it(usual: Summary) -> None:
+    page = html_report(usual, "en", {})
+    (table,) = re.findall(r"What would have cost less</h2>.*?</table>", page, re.DOTALL)
+    assert '<th nowrap align="right">Saving</th><th align="left">Formula' in table
+    assert '<td colspan="2">1. Tests took more than 20.0% of the cost.</td></tr>' in table
+    assert '<td align="right" nowrap>CN¥1,681.14</td><td align="left">of cost: ' in table
+    assert '<th nowrap align="right">Change</th>' in page

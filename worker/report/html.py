@@ -29,6 +29,7 @@ ADDRESSES_BYTES: Final = 2_000  # of all charts, where they are parts of the mai
 # Letters of 12 pixels that a phone of 320 holds side by side.
 LINE_LETTERS: Final = 36
 LABEL_LETTERS: Final = 16  # a label may break, but not into pieces shorter than this
+WORD_LETTERS: Final = 12  # a word of so many is never broken by the sentence beside it
 # From the usual form to what fits whatever the names are.
 DETAILS: Final = (
     BRIEF,
@@ -111,6 +112,7 @@ def _table(table: Table, reader: Reader, images: Mapping[str, str]) -> dict[str,
                 # a sentence is read from the left
                 "sentences": [isinstance(one, str) and width(one) > LINE_LETTERS for one in cells],
                 "is_total": place >= first_total,
+                "is_word": _is_word(f"{number}{reader.show(label)}"),
             }
         )
     places = range(len(table.columns) - 1)
@@ -125,7 +127,7 @@ def _table(table: Table, reader: Reader, images: Mapping[str, str]) -> dict[str,
     labels = max((width(row["label"]) for row in rows), default=0)
     return {
         "title": table.title,
-        "columns": table.columns,
+        "columns": [(name, _is_word(name)) for name in table.columns],
         "rows": rows,
         "notes": table.notes,
         # a label has a line of its own where it would squeeze the numbers, or they it
@@ -135,6 +137,10 @@ def _table(table: Table, reader: Reader, images: Mapping[str, str]) -> dict[str,
         "images": [images[name] for name in table.charts if name in images],
         "alt": reader.say("chart_alt", title=table.title),
     }
+
+
+def _is_word(text: str) -> bool:
+    return " " not in text and width(text) <= WORD_LETTERS
 
 
 def width(text: str) -> int:
