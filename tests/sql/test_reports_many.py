@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
 
 DEPARTMENTS = int(os.environ.get("QUOTA_WORKER_REPORTS", "12"))
-GROWTH_MAX_KB = 150_000  # all of 2,000 summaries would be more
+GROWTH_MAX_KB = 90_000  # of 2,000 departments: the report of all alone
 PARTS = (
     "INSERT INTO quota_month_parts (month, belongs_to, tenant_id, department_id, environment, model, app, completions,"
     " input_tokens, cached_in_tokens, output_tokens, cost_nanos, stale_count, stale_cost_nanos, released_count,"
