@@ -22,13 +22,13 @@ COLUMNS: Final = (
     ("cap", 2),
     ("%", 0),
     ("tier", 4),
-    ("bucket", 9),
-    ("holds", 7),
-    ("refused", 6),
+    ("bucket", 10),
+    ("holds", 9),
+    ("refused", 7),
     ("observed", 8),
     ("resets", 5),
     ("full in", 0),
-    ("last 24 h", 10),
+    ("last 24 h", 6),
 )
 RIGHT: Final = frozenset({"used", "cap", "%", "bucket", "holds", "refused", "observed", "full in"})
 NONE = "-"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from worker.errors import DatabaseError
 from worker.status_text import cells
+from worker.telemetry import redact, remark
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -97,8 +98,7 @@ class Watch:
             try:
                 report = await self._read()
             except DatabaseError as error:
-                sys.stderr.write(f"{error}; trying again\n")
-                sys.stderr.flush()
+                remark(_told(error))
             else:
                 say(report)
             await asyncio.sleep(_pause(self._monotonic() - begin))
@@ -113,7 +113,7 @@ class Watch:
                     self._draw(f"the database has not answered for {seconds:.0f} s")
                 self._report, self._trouble = reading.result(), ""
             except DatabaseError as error:
-                self._trouble = f"{error}; trying again"
+                self._trouble = _told(error)
             finally:
                 reading.cancel()
             seconds = _pause(self._monotonic() - begin)
@@ -129,9 +129,8 @@ class Watch:
         columns, rows = _size(self._stream)
         lines = [f"{ESCAPE}7m{_cut(trouble, columns)}{ESCAPE}0m"] if trouble else []
         if self._report is not None:
-            at = f"{self._report.at:%Y-%m-%d %H:%M:%S} UTC"
-            lines.append(_cut(f"quota-worker status, as of {at}; Ctrl-C ends", columns))
-            lines.append("")
+            at = f"{self._report.at:%H:%M:%S} UTC"
+            lines.append(_cut(f"{at}  quota-worker status, Ctrl-C ends", columns))
             lines.extend(self._render(self._report, columns).splitlines())
         elif not trouble:
             lines.append("asking the database …")
@@ -151,6 +150,11 @@ class Watch:
             with suppress(OSError):
                 self._stream.write(LEAVE)
                 self._stream.flush()
+
+
+def _told(error: DatabaseError) -> str:
+    """The wish first: a narrow terminal cuts the end."""
+    return f"trying again: {redact(str(error))}"
 
 
 def _pause(read_seconds: float) -> float:
