@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from worker.alerts_words import (
+    burn_words,
     crossed_words,
     missing_words,
     recipient_words,
     report_words,
+    runaway_words,
     told_dimensions,
 )
 from worker.status_text import cells, clipped
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from worker.alerts_words import Words
 
 MAX_RECIPIENT_CELLS = 50
+# What kinds say that tell no crossing.
+_TELLING = {"burn-rate": burn_words, "runaway": runaway_words, "roi-report": report_words}
 
 
 def history_text(report: AlertsReport, words: Words) -> str:
@@ -84,7 +88,7 @@ def headline(row: DeliveryRow, words: Words) -> str:
     kind = "department " if row.subject_kind == "department" else ""
     subject = clipped(for_terminal(row.subject)) if row.subject else for_terminal(row.kind)
     available = row.severity == "available"
-    told = report_words if row.kind == "roi-report" else missing_words
+    told = _TELLING.get(row.kind, missing_words)
     crossed = "; ".join(
         crossed_words(one, available=available) for one in told_dimensions(row.facts)
     ) or told(row.facts)

@@ -186,6 +186,32 @@ def missing_words(facts: str) -> str:
         return ""
 
 
+def burn_words(facts: str) -> str:
+    """``tokens, day 41.0%, 7.2 times the even pace``; nothing for facts of another shape."""
+    try:
+        found = json.loads(facts, parse_float=Decimal)["dimensions"]
+        return for_terminal(
+            "; ".join(
+                f"{str(one['dimension']).replace('_', ' ')}, {one['period_kind']} "
+                f"{Decimal(one['pct']):.1f}%, {one['times_even']} times the even pace"
+                for one in found
+            )
+        )
+    except (ValueError, ArithmeticError, LookupError, TypeError):
+        return ""
+
+
+def runaway_words(facts: str) -> str:
+    """``2 apps or keys run away, 1,240 requests in the last hour``; nothing for other facts."""
+    try:
+        found = json.loads(facts)
+        count = found["finding_count"]
+        what = "1 app or key runs" if count == 1 else f"{count:,} apps or keys run"
+        return f"{what} away, {found['requests']:,} requests in the last hour"
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
 def report_words(facts: str) -> str:
     """``2026-10, revision 2``: which report it is; nothing for facts of another shape."""
     try:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MAX_SUGGESTIONS: Final = 1
 AVAILABLE: Final = "available"
 MISSING: Final = "usage-missing"
+BURN: Final = "burn-rate"
+RUNAWAY: Final = "runaway"
 REPORT: Final = "roi-report"
 SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning", AVAILABLE)
 
@@ -28,6 +30,8 @@ FACTS_OF: Final = {
     "department-warn": "a department's",
     "available": "an available notice's",
     MISSING: "a usage-missing message's",
+    BURN: "a burn-rate message's",
+    RUNAWAY: "a runaway message's",
     REPORT: "a report's",
 }
 
@@ -36,6 +40,10 @@ def facts_faults(facts: object) -> list[str]:
     """What is wrong with an alert's facts, each with its place: ``dimensions[0].used: …``."""
     if isinstance(facts, dict) and "groups" in facts:
         return list(_object_faults(facts, "", _MISSING)) or list(_group_faults(facts))
+    if isinstance(facts, dict) and "callers" in facts:
+        return list(_object_faults(facts, "", _BURN)) or list(_burn_faults(facts))
+    if isinstance(facts, dict) and "findings" in facts:
+        return list(_object_faults(facts, "", _RUNAWAY)) or list(_finding_faults(facts))
     if isinstance(facts, dict) and "total_cost_nanos" in facts:
         return list(_object_faults(facts, "", _REPORT))
     faults = list(_object_faults(facts, "", _ALERT))
@@ -48,6 +56,10 @@ def kind_of(facts: Mapping[str, Any]) -> str:
     """The kind of message whose facts these are; their shape was judged before."""
     if "groups" in facts:
         return MISSING
+    if "callers" in facts:
+        return BURN
+    if "findings" in facts:
+        return RUNAWAY
     if "total_cost_nanos" in facts:
         return REPORT
     if facts["severity"] == AVAILABLE:
@@ -75,6 +87,30 @@ def _group_faults(facts: Mapping[str, Any]) -> Iterator[str]:
     for place, one in [("", facts), *((f"groups[{n}].", g) for n, g in enumerate(facts["groups"]))]:
         if one["requests"] < 1 or not 0 <= one["missing"] <= one["requests"]:
             yield f"{place}missing: a part of the requests is wanted, of which there is at least 1"
+
+
+def _burn_faults(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What a message about caps that fall soon can't say."""
+    if not facts["dimensions"]:
+        yield "dimensions: at least one is wanted"
+    for place, one in enumerate(facts["dimensions"]):
+        if one["expected_at"] is None:
+            yield f"dimensions[{place}].expected_at: {_MOMENT[0]} is wanted"
+
+
+def _finding_faults(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What a message about apps and keys that run away can't say."""
+    if not facts["findings"]:
+        yield "findings: at least one is wanted"
+    if facts["finding_count"] < len(facts["findings"]):
+        yield "finding_count: fewer than there are findings"
+    for place, one in enumerate(facts["findings"]):
+        if not 0 < one["same"] <= one["recent"]:
+            yield f"findings[{place}].same: at least 1 is wanted, and at most recent"
+        if one["rule"] == "times_usual" and not one["usual"]:
+            yield f"findings[{place}].usual: more than 0 is wanted of times_usual"
+        if one["rule"] == "every_minute" and one["usual_minutes"] is None:
+            yield f"findings[{place}].usual_minutes: a number is wanted of every_minute"
 
 
 class _Fact:
@@ -279,6 +315,64 @@ _MISSING: Final[Mapping[str, _Fact]] = {
     "cost_nanos": _Fact(*_WHOLE),
     "groups": _Fact(*_LIST, inner=_GROUP),
     "undelivered": _ALERT["undelivered"],
+}
+_ABOUT: Final = (
+    "subject_kind",
+    "subject",
+    "environment",
+    "department_id",
+    "department_name",
+    "decided_at",
+    "zone",
+    "currency",
+)
+_WATCHED: Final[Mapping[str, _Fact]] = {name: _ALERT[name] for name in _ABOUT} | {
+    "severity": _MISSING["severity"],
+    "top_apps": _MISSING["top_apps"],
+    "undelivered": _ALERT["undelivered"],
+}
+_CALLER: Final[Mapping[str, _Fact]] = {
+    "app": _Fact(*_TEXT),
+    "api_key": _Fact(*_TEXT),
+    "requests": _Fact(*_WHOLE),
+    "tokens": _Fact(*_WHOLE),
+    "cost_nanos": _Fact(*_WHOLE),
+}
+_PACES: Final[Mapping[str, _Fact]] = {
+    "pace": _Fact(*_WHOLE),
+    "short_pace": _Fact(*_WHOLE),
+    "times_even": _Fact(*_NUMBER),
+}
+_BURN: Final[Mapping[str, _Fact]] = {
+    **_WATCHED,
+    "dimensions": _Fact(*_LIST, inner={**_DIMENSION, **_PACES}),
+    "callers": _Fact(*_LIST, inner={**_CALLER, "share_pct": _Fact(*_NUMBER, or_null=True)}),
+    "owner_emails": _Fact(*_TEXTS),
+    "finance_emails": _Fact(*_TEXTS),
+}
+_FINDING: Final[Mapping[str, _Fact]] = {
+    **_CALLER,
+    "rule": _Fact(*_one_of("tight_loop", "every_minute", "times_usual")),
+    "figure": _Fact(*_one_of("requests", "tokens", "cost")),
+    "present": _Fact(*_WHOLE),
+    "usual": _Fact(*_WHOLE, or_null=True),
+    "minutes": _Fact(*_WHOLE),
+    "recent": _Fact(*_WHOLE),
+    "same": _Fact(*_WHOLE),
+    "same_in_tokens": _Fact(*_WHOLE),
+    "usual_minutes": _Fact(*_NUMBER, or_null=True),
+    "end_users": _Fact(*_WHOLE),
+    "models": _Fact(*_TEXTS),
+}
+_RUNAWAY: Final[Mapping[str, _Fact]] = {
+    **_WATCHED,
+    "subject_kind": _Fact(*_one_of("tenant")),
+    "dimensions": _MISSING["dimensions"],
+    "finding_count": _Fact(*_WHOLE),
+    "requests": _Fact(*_WHOLE),
+    "tokens": _Fact(*_WHOLE),
+    "cost_nanos": _Fact(*_WHOLE),
+    "findings": _Fact(*_LIST, inner=_FINDING),
 }
 _CHANGE: Final[Mapping[str, _Fact]] = {
     "figure": _Fact(*_TEXT),

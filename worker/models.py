@@ -136,6 +136,14 @@ class MissingTold(NamedTuple):
     messages: int
 
 
+class WatchTold(NamedTuple):
+    """One pass of the watch: burning caps, apps and keys that run away, in how many messages."""
+
+    burns: int
+    runaways: int
+    messages: int
+
+
 class ReportDue(NamedTuple):
     """A closed month's report that is to be built; ``department_id`` '': of all."""
 

@@ -37,6 +37,7 @@ LANGUAGES: Final = ("en", "zh-CN")
 LINES_KEPT: Final = 2_000
 # A forecast that is nearer than this is no time of day to name.
 SOON: Final = timedelta(minutes=10)
+TEN: Final = 10
 SEVERITIES: Final = ("exhausted", "protected", "downgrade", "warning", "available")
 _ESCAPES: Final[Mapping[str, Callable[[str], str]]] = {
     "txt": untrusted.for_chat_text,
@@ -247,6 +248,10 @@ def alert_view(facts: str) -> dict[str, Any]:
     view["decided"] = _moment(view["decided_at"], zone) if "decided_at" in view else None
     if "groups" in view:
         view |= _missing_view(view, currency)
+    if "callers" in view:
+        view["callers"] = [one | _caller_view(one, currency) for one in view["callers"]]
+    if "findings" in view:
+        view |= _runaway_view(view, currency)
     if "total_cost_nanos" in view:
         view |= _report_view(view, currency)
     return view
@@ -285,6 +290,43 @@ def _missing_view(view: Mapping[str, Any], currency: str) -> dict[str, Any]:
     }
 
 
+def _caller_view(one: Mapping[str, Any], currency: str) -> dict[str, Any]:
+    """What an app or key brought in the last hour."""
+    share = one.get("share_pct")
+    return {
+        "requests": _grouped(one["requests"]),
+        "tokens": _grouped(one["tokens"]),
+        "cost": _money(one["cost_nanos"], currency),
+        "share": None if share is None else Trusted(f"{share}"),
+    }
+
+
+def _runaway_view(view: Mapping[str, Any], currency: str) -> dict[str, Any]:
+    """Apps and keys that run away: the sums of all, and the figures of each that is listed."""
+
+    def finding(one: Mapping[str, Any]) -> dict[str, Any]:
+        present, usual = one["present"], one["usual"]
+        is_cost = one["figure"] == "cost"
+        minutes = one["usual_minutes"]
+        return _caller_view(one, currency) | {
+            "present": _money(present, currency) if is_cost else _grouped(present),
+            "usual": usual and (_money(usual, currency) if is_cost else _grouped(usual)),
+            "times": _times(Decimal(present) / Decimal(usual)) if usual else None,
+            "recent": _grouped(one["recent"]),
+            "same_pct": Trusted(f"{Decimal(one['same']) * 100 / Decimal(one['recent']):.0f}"),
+            "same_in_tokens": _grouped(one["same_in_tokens"]),
+            "usual_minutes": None if minutes is None else _times(minutes),
+            "end_users": _grouped(one["end_users"]) if one["end_users"] else None,
+        }
+
+    count, listed = view["finding_count"], len(view["findings"])
+    return _caller_view(view, currency) | {
+        "others": _grouped(count - listed) if count > listed else None,
+        "others_than_first": _grouped(count - 1) if count > 1 else None,
+        "findings": [one | finding(one) for one in view["findings"]],
+    }
+
+
 def _dimension_view(one: dict[str, Any], zone: ZoneInfo, currency: str) -> dict[str, Any]:
     def amount(value: int) -> Trusted:
         return _money(value, currency) if one["dimension"] == "cost" else _grouped(value)
@@ -292,19 +334,28 @@ def _dimension_view(one: dict[str, Any], zone: ZoneInfo, currency: str) -> dict[
     def moment(value: str | None) -> Trusted | None:
         return None if value is None else _moment(value, zone)
 
-    return one | {
-        "key": f"{one['period_kind']}_{one['dimension']}",
-        "used": amount(one["used"]),
-        "cap": amount(one["cap"]),
-        "held": amount(one["held"]) if one["held"] else None,
-        "pct": Trusted(f"{Decimal(one['pct']):.1f}"),
-        "is_full": Decimal(one["used"]) >= Decimal(one["cap"]),
-        "resets_on": datetime.fromisoformat(one["resets_at"]),
-        "resets_at": moment(one["resets_at"]),
-        "refused_at": moment(one["refused_at"]),
-        "expected_at": moment(one["expected_at"]),
-        "period_start": Trusted(one["period_start"]),
+    paces: dict[str, Trusted] = {
+        name: amount(one[name]) for name in ("pace", "short_pace") if name in one
     }
+    if "times_even" in one:
+        paces["times_even"] = _times(one["times_even"])
+    return (
+        one
+        | paces
+        | {
+            "key": f"{one['period_kind']}_{one['dimension']}",
+            "used": amount(one["used"]),
+            "cap": amount(one["cap"]),
+            "held": amount(one["held"]) if one["held"] else None,
+            "pct": Trusted(f"{Decimal(one['pct']):.1f}"),
+            "is_full": Decimal(one["used"]) >= Decimal(one["cap"]),
+            "resets_on": datetime.fromisoformat(one["resets_at"]),
+            "resets_at": moment(one["resets_at"]),
+            "refused_at": moment(one["refused_at"]),
+            "expected_at": moment(one["expected_at"]),
+            "period_start": Trusted(one["period_start"]),
+        }
+    )
 
 
 def _is_soon(expected_at: str | None, decided: datetime | None) -> bool:
@@ -320,6 +371,13 @@ def _moment(value: str, zone: ZoneInfo) -> Trusted:
 
 def _grouped(value: Decimal | int) -> Trusted:
     return Trusted(f"{int(value):,}")
+
+
+def _times(value: Decimal | int) -> Trusted:
+    """One decimal below ten, none from there on; cut, so that no rule seems broken before it is."""
+    tenths = int(Decimal(value) * 10)
+    whole = tenths // 10
+    return Trusted(f"{whole:,}" if whole >= TEN or tenths % 10 == 0 else f"{whole}.{tenths % 10}")
 
 
 def _money(value: Decimal | int, currency: str) -> Trusted:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from worker.samples_missing import missing_facts
 from worker.samples_report import report_facts
+from worker.samples_watch import burn_facts, runaway_facts
 from worker.trial import trial_facts
 
 if TYPE_CHECKING:
@@ -171,8 +172,8 @@ def sample_facts(kind: str, samples: str) -> list[dict[str, Any]]:
         return [trial_facts(name, "quota-1.example", AT)]
     if kind == AVAILABLE:
         return [_available(make[TENANT](0))]
-    if kind == MISSING:
-        return [_missing(samples)]
+    if kind in _LISTING:
+        return [_listing(kind, samples)]
     if kind == REPORT:
         return [_report(samples)]
     if kind != DIGEST:
@@ -181,9 +182,9 @@ def sample_facts(kind: str, samples: str) -> list[dict[str, Any]]:
     return sorted(members, key=lambda facts: _URGENCY.index(facts["severity"]))
 
 
-def _missing(samples: str) -> dict[str, Any]:
+def _listing(kind: str, samples: str) -> dict[str, Any]:
     names = {"long-names": _LONG, "hostile-names": _HOSTILE}.get(samples, ())
-    facts = missing_facts(names, many=bool(names))
+    facts = _LISTING[kind](names, many=bool(names))
     return facts | ({"undelivered": UNDELIVERED} if samples == "fallback" else {})
 
 
@@ -363,8 +364,12 @@ DIGEST: Final = "digest"
 TEST: Final = "test"
 AVAILABLE: Final = "available"
 MISSING: Final = "usage-missing"
+BURN: Final = "burn-rate"
+RUNAWAY: Final = "runaway"
 REPORT: Final = "roi-report"
-KINDS: Final = (TENANT, DEPARTMENT, AVAILABLE, MISSING, REPORT, DIGEST, TEST)
+KINDS: Final = (TENANT, DEPARTMENT, AVAILABLE, MISSING, BURN, RUNAWAY, REPORT, DIGEST, TEST)
+# Kinds that list apps and keys.
+_LISTING: Final = {MISSING: missing_facts, BURN: burn_facts, RUNAWAY: runaway_facts}
 # Sets that differ by the names that people choose.
 _NAMING: Final = frozenset({"long-names", "hostile-names"})
 # As the outbox is claimed: a digest's first line is its most urgent.

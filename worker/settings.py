@@ -18,6 +18,7 @@ _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
 LEVELS: Final = ("info", "warning", "error")
 CONSOLE: Final = "console"
+HEARTBEAT_VARIABLE: Final = "QUOTA_WORKER_HEARTBEAT_URL"
 # How long an overdue reservation waits for the usage sources at most.
 WAIT_MINUTES_MAX: Final = 60
 # The kinds that collect what waits into a digest; the others tell each message by itself.
@@ -135,6 +136,22 @@ class DiagnosisSettings(NamedTuple):
     off: bool = False
 
 
+class WatchSettings(NamedTuple):
+    """When caps that fall soon are told, and apps and keys that run away.
+
+    A cap of the day is told where it falls within `day_hours` at the present pace, one of the month
+    within `month_hours`, and only at `burn_times` the even pace; an app or key at `usual_times` its
+    usual pace and at least `min_requests` requests. `off`: nothing is told, and no pace is noted.
+    """
+
+    day_hours: int = 4
+    month_hours: int = 24
+    burn_times: int = 3
+    usual_times: int = 10
+    min_requests: int = 100
+    off: bool = False
+
+
 class ReportSettings(NamedTuple):
     """Where the monthly reports go: an e-mail `channel`, and `to` the report of all.
 
@@ -165,6 +182,7 @@ class DeliverySettings(NamedTuple):
     source: str | None = None
     secret_variables: tuple[str, ...] = ()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
+    watch: WatchSettings = WatchSettings()
     asking: AskingSettings = AskingSettings()
     report: ReportSettings | None = None
 

@@ -12,7 +12,7 @@
 -- tokens. usual_minutes: of a day, for every_minute. end_users: how many in the last ten minutes. department_id and environment: where its last request was
 -- admitted. Left out is what is quiet (quota_watch_told). The costliest first.
 -- Takes no locks; reads one hour of reservations through the block-range index on admitted_at, and of quota_paces the
--- groups with a tenth of p_min_requests, by the key.
+-- groups that are fast enough for a rule, by the key.
 CREATE OR REPLACE FUNCTION quota_watch_runaways(p_now timestamptz, p_times int, p_min_requests int)
 RETURNS TABLE (tenant_id text, environment text, department_id text, app text, api_key text, rule text, figure text,
                present numeric, usual numeric, requests bigint, minutes int, tokens numeric, cost_nanos numeric,
@@ -26,14 +26,16 @@ AS $$
     WITH busy AS MATERIALIZED (
         SELECT r.tenant_id, coalesce(r.app, '') AS app, coalesce(r.api_key, '') AS api_key, count(*) AS requests,
                bit_count(bit_or(1::bigint << date_part('minute', r.admitted_at)::int)::bit(64))::int AS minutes,
-               sum(CASE WHEN r.state = 'open' THEN r.estimated_in_tokens::numeric + r.estimated_out_tokens
-                        ELSE r.charged_in_tokens::numeric + r.charged_out_tokens END) AS tokens,
+               sum(CASE WHEN r.state = 'open' THEN r.estimated_in_tokens ELSE r.charged_in_tokens END)
+               + sum(CASE WHEN r.state = 'open' THEN r.estimated_out_tokens ELSE r.charged_out_tokens END) AS tokens,
                sum(CASE WHEN r.state = 'open' THEN r.estimated_cost_nanos ELSE r.charged_cost_nanos END) AS cost_nanos,
                count(*) FILTER (WHERE r.admitted_at > p_now - interval '10 minutes') AS recent
           FROM quota_reservations r
          WHERE r.admitted_at > p_now - interval '1 hour' AND r.admitted_at <= p_now AND NOT r.unreserved
          GROUP BY 1, 2, 3
-        HAVING count(*) >= greatest(p_min_requests / 10, 1)
+        -- who can break one of the rules at all
+        HAVING (count(*) >= p_min_requests
+                OR bit_count(bit_or(1::bigint << date_part('minute', r.admitted_at)::int)::bit(64)) >= 30)
            AND count(*) FILTER (WHERE r.admitted_at > p_now - interval '10 minutes') > 0
     ), held AS MATERIALIZED (
         SELECT b.*, h.first_hour, h.requests AS usual_requests, h.tokens AS usual_tokens,

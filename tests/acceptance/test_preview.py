@@ -43,7 +43,7 @@ async def test_it_needs_nothing(tmp_path: Path) -> None:
     [
         (
             ["tenant"],
-            "no kind tenant: choose one of tenant-warn, department-warn, available, usage-missing, roi-report, digest, test",
+            "no kind tenant: choose one of tenant-warn, department-warn, available, usage-missing, burn-rate, runaway, roi-report, digest, test",
         ),
         (["tenant-warn", "--channel", "fax"], "no channel fax: choose one of console, im-bot,"),
         (["tenant-warn", "--lang", "fr"], "no language fr: choose one of en, zh-CN"),

@@ -70,6 +70,7 @@ async def test_hourly_work_runs_once_an_hour_and_each_slot_once_after_a_silence(
     assert {row["job"]: (row["slots"], row["runs"]) for row in rows} == {
         "reconcile": (5, 5),
         "soft_warn": (5, 5),
+        "watch": (5, 5),
         "deliver": (5, 5),
         "roll_month": (3, 3),
         "roi_report": (3, 3),
@@ -145,6 +146,7 @@ async def test_a_failing_job_stops_no_other_and_is_due_again(dsn: str, conn: Con
     assert outcomes == {
         "reconcile": "done",
         "soft_warn": "done",
+        "watch": "done",
         "roll_month": "failed",
         "roi_report": "done",
         "diagnose": "done",

@@ -64,6 +64,7 @@ async def test_an_idle_tick_is_written_down_and_gives_the_lease_back(
     assert {name: job["outcome"] for name, job in jobs.items()} == {
         "reconcile": "done",
         "soft_warn": "done",
+        "watch": "done",
         "deliver": "done",
     }
     fence, free = await conn.fetchrow(
@@ -136,7 +137,7 @@ async def test_a_hold_that_runs_out_after_an_idle_tick_is_ended_by_the_next(
 @pytest.mark.parametrize(
     "brought",
     [
-        "UPDATE quota_topups SET expires_at = (SELECT scanned_at FROM quota_warn_scans) + interval '1 us'",
+        "UPDATE quota_topups SET expires_at = (SELECT scanned_at FROM quota_warn_scans WHERE scan = 'soft_warn') + interval '1 us'",
         "SELECT quota_reserve('o', 'x', 1, 1, 1, p_now => now() - interval '1 hour')",
         MESSAGE,
         "UPDATE quota_warn_scans SET scanned_at = scanned_at - interval '1 day'",
@@ -219,6 +220,7 @@ async def test_a_dry_run_names_only_what_is_due(dsn: str, conn: Connection) -> N
     assert [line.split()[0] for line in after.out.splitlines()] == [
         "reconcile",
         "soft_warn",
+        "watch",
         "deliver",
     ]
     by_name = await quota_worker(dsn, "tick", "--dry-run", "--jobs", "roll_month")

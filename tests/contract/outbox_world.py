@@ -91,6 +91,7 @@ async def run_deliver(
             channels=channels,
             diagnosis=cast("Any", None),
             outlook=cast("Any", None),
+            watch=cast("Any", None),
         )
         deadline = Deadline(seconds, monotonic_seconds)
         return await deliver.run(JobContext(now, deadline, dry_run, ports))

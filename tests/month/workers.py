@@ -172,7 +172,15 @@ class Worker:
         return cls(
             pool,
             JobPorts(
-                nobody, nobody, nobody, warnings, outbox, channels, diagnosis=nobody, outlook=nobody
+                nobody,
+                nobody,
+                nobody,
+                warnings,
+                outbox,
+                channels,
+                diagnosis=nobody,
+                outlook=nobody,
+                watch=nobody,
             ),
             clock,
         )

@@ -18,6 +18,7 @@ from worker.settings import (
     ChannelSettings,
     DeliverySettings,
     DiagnosisSettings,
+    WatchSettings,
 )
 from worker.untrusted import visible
 
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 FILE_MAX_BYTES: Final = 1_048_576
 NAME_MAX_LETTERS: Final = 63
 MIN_REQUESTS_MAX: Final = 1_000_000
+# The least and the greatest of each figure of [watch].
+WATCH_BOUNDS: Final = {
+    "day_hours": (1, 24),
+    "month_hours": (1, 744),
+    "burn_times": (1, 1_000),
+    "usual_times": (2, 1_000),
+    "min_requests": (1, MIN_REQUESTS_MAX),
+}
 NAME_FAULT: Final = (
     f"is no name: 1 to {NAME_MAX_LETTERS} letters, none of them a control character, "
     "no space or '-' at its beginning, no space at its end"
@@ -71,6 +80,7 @@ def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySetting
         default_table.finish()
     messages = document.table("messages")
     diagnosis = _diagnosis(document.table("diagnosis"))
+    watch = _watch(document.table("watch"))
     report = read_report(document.table("report"), channels)
     delivery = DeliverySettings(
         channels=channels,
@@ -82,6 +92,7 @@ def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySetting
         source=file,
         asking=_asking(document),
         diagnosis=diagnosis,
+        watch=watch,
         report=report,
     )
     # those of the sources, too
@@ -115,6 +126,17 @@ def _diagnosis(table: Table | None) -> DiagnosisSettings:
         usual.min_requests if min_requests is None else min_requests,
         off,
     )
+
+
+def _watch(table: Table | None) -> WatchSettings:
+    """When burning caps and runaways are told."""
+    usual = WatchSettings()
+    if table is None:
+        return usual
+    read = {name: table.number(name, least, most) for name, (least, most) in WATCH_BOUNDS.items()}
+    off = table.flag("off")
+    table.finish()
+    return usual._replace(off=off, **{k: v for k, v in read.items() if v is not None})
 
 
 def _channels(document: Table) -> tuple[ChannelSettings, ...]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from worker.models import ChannelFailure, ReportFault
     from worker.ports.delivery import Channels, Outbox
-    from worker.ports.jobs import Diagnosis, Months, RoiReports, Warnings
+    from worker.ports.jobs import Diagnosis, Months, RoiReports, Warnings, Watch
     from worker.ports.ledger import Expiry, Ledger, Outlook, SourceLedger, UsageSource
     from worker.usage import SourceFailure, SourcesNotSet
 
@@ -106,6 +106,7 @@ class JobPorts(NamedTuple):
     channels: Channels
     diagnosis: Diagnosis
     outlook: Outlook
+    watch: Watch
     asking: Asking | None = None
     reports: RoiReports | None = None
 

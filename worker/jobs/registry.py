@@ -46,6 +46,7 @@ class Job(NamedTuple):
 JOBS: tuple[Job, ...] = (
     Job("reconcile", EVERY_TICK_SECONDS, every_tick=True),
     Job("soft_warn", EVERY_TICK_SECONDS, every_tick=True),
+    Job("watch", EVERY_TICK_SECONDS, every_tick=True),
     Job("roll_month", HOURLY_SECONDS, every_tick=False),
     Job("roi_report", HOURLY_SECONDS, every_tick=False),
     Job("diagnose", HOURLY_SECONDS, every_tick=False),

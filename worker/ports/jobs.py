@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ReportDue,
         ReportsBuilt,
         TickLease,
+        WatchTold,
     )
 
 
@@ -54,6 +55,19 @@ class Diagnosis(Protocol):
 
     async def count_untold(self, now: datetime | None) -> int:
         """How many groups ``tell_missing`` would tell now; changes nothing."""
+
+
+class Watch(Protocol):
+    """What watch needs: the usual pace of each hour, and telling what stands out from it."""
+
+    async def note_hours(self, limit: int, now: datetime | None) -> int:
+        """Note at most ``limit`` complete hours that aren't yet, oldest first; how many."""
+
+    async def tell(self, limit: int, now: datetime | None) -> WatchTold:
+        """Tell at most ``limit`` burning caps and as many runaways, written with the note of it."""
+
+    async def count_untold(self, limit: int, now: datetime | None) -> WatchTold:
+        """What ``tell`` would tell now, in no message; changes nothing."""
 
 
 class RoiReports(Protocol):
