@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-fast mutants long races crash month schedules lint format bench clean requirements
+.PHONY: demo test test-fast mutants long races crash month hermes kubernetes lint format bench clean requirements
 
 demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
@@ -58,18 +58,21 @@ crash: $(VENV)/.dev-installed
 month: $(VENV)/.dev-installed
 	QUOTA_WORKER_MONTH=1 $(BIN)/python -m pytest -q -s tests/month
 
-# The schedules' files by the programs that read them: Hermes Agent, and the schemas of Kubernetes. They are large, and in
-# environments of their own.
-schedules: $(VENV)/.dev-installed $(VENV).schedules/.installed
-	QUOTA_WORKER_HERMES=$(CURDIR)/$(VENV).schedules/hermes/bin/hermes \
-	QUOTA_WORKER_KUBERNETES=$(CURDIR)/$(VENV).schedules/kubernetes/bin/kubernetes-validate \
+# A tick by a real Hermes Agent, with the files that `install` wrote. It is large, and in an environment of its own.
+hermes: $(VENV)/.dev-installed $(VENV).hermes/.installed
+	QUOTA_WORKER_HERMES=$(CURDIR)/$(VENV).hermes/bin/hermes \
 	$(BIN)/python -m pytest -q -s -rs tests/schedules
 
-$(VENV).schedules/.installed: Makefile
-	"$(PYTHON)" -m venv --clear $(VENV).schedules/hermes
-	$(VENV).schedules/hermes/bin/python -m pip --disable-pip-version-check --quiet install hermes-agent==0.19.0
-	"$(PYTHON)" -m venv --clear $(VENV).schedules/kubernetes
-	$(VENV).schedules/kubernetes/bin/python -m pip --disable-pip-version-check --quiet install kubernetes-validate==1.37.0
+# The manifests by the schemas of Kubernetes, likewise.
+kubernetes: $(VENV)/.dev-installed $(VENV).kubernetes/.installed
+	QUOTA_WORKER_KUBERNETES=$(CURDIR)/$(VENV).kubernetes/bin/kubernetes-validate \
+	$(BIN)/python -m pytest -q -s -rs tests/schedules/test_manifests.py
+
+$(VENV).hermes/.installed: PACKAGE := hermes-agent==0.19.0
+$(VENV).kubernetes/.installed: PACKAGE := kubernetes-validate==1.37.0
+$(VENV).hermes/.installed $(VENV).kubernetes/.installed:
+	"$(PYTHON)" -m venv --clear $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install $(PACKAGE)
 	@touch $@
 
 lint: $(VENV)/.dev-installed

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from worker.errors import ConfigurationError
+from worker.settings import HEARTBEAT_VARIABLE as VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from worker.jobs.tick import TickReport
     from worker.telemetry import Log
 
-VARIABLE: Final = "QUOTA_WORKER_HEARTBEAT_URL"
 PING_SECONDS: Final = 5.0
 GOOD: Final = range(200, 300)
 

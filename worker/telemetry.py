@@ -41,13 +41,14 @@ _HARMLESS = frozenset(
 _RANKS = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 # Schedulers read a cause into these words of whatever failed: Hermes 0.19 tells a chat of a fault
 # of its model's provider instead.
-_MISTAKEN: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\btimeouts?\b|timed out", re.IGNORECASE), "out of time"),
-    (re.compile(r"_timeouts?", re.IGNORECASE), "_waits"),
-    (re.compile(r"timeout", re.IGNORECASE), "OutOfTime"),
-    (re.compile(r"\w*authenticat\w*", re.IGNORECASE), "login"),
-    (re.compile(r"\w*authoriz\w*", re.IGNORECASE), "right"),
-    (re.compile(r"(?:rate|usage) limit", re.IGNORECASE), "limit"),
+# As texts: only a tick that failed compiles them.
+_MISTAKEN = (
+    (r"\btimeouts?\b|timed out", "out of time"),
+    (r"_timeouts?", "_waits"),
+    (r"timeout", "OutOfTime"),
+    (r"\w*authenticat\w*", "login"),
+    (r"\w*authoriz\w*", "right"),
+    (r"(?:rate|usage) limit", "limit"),
 )
 _UTF8 = frozenset({"utf-8", "utf8", "utf-8-sig"})
 _SECRET_KEY = re.compile(
@@ -71,7 +72,7 @@ def redact(text: str) -> str:
 def unmistaken(text: str) -> str:
     """The text of a failed tick without the words that a scheduler takes for another fault's."""
     for pattern, replacement in _MISTAKEN:
-        text = pattern.sub(replacement, text)
+        text = re.sub(pattern, replacement, text, flags=re.IGNORECASE)
     return text
 
 

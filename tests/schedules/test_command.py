@@ -78,17 +78,23 @@ def test_hermes_is_installed_once_and_an_edit_is_kept(program: Path, tmp_path: P
 
 @pytest.mark.parametrize("kind", ["hermes", "cron", "systemd", "kubernetes"])
 def test_a_folder_gets_all_files_and_nothing_else_is_touched(
-    kind: str, program: Path, tmp_path: Path
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("HERMES_HOME", raising=False)
     folder = tmp_path / "a 'folder'"
-    done = install(program, home, "--kind", kind, "--dir", str(folder))
-    assert done.returncode == 0, done.stderr
+    assert cli.run(["install", "--kind", kind, "--dir", str(folder)]) == 0
+    out = capsys.readouterr().out
     assert list(home.iterdir()) == []
-    written = {line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line[:4] == "writ"}
+    written = {line.split(maxsplit=1)[1] for line in out.splitlines() if line[:4] == "writ"}
     assert written == {str(path) for path in folder.iterdir()}
-    steps = done.stdout.partition("next:\n")[2].splitlines()
+    steps = out.partition("next:\n")[2].splitlines()
     assert any(shlex.quote(str(path)) in step for path in folder.iterdir() for step in steps)
     for step in steps:
         assert run("/bin/sh", "-n", "-c", step, folder=home).returncode == 0, step

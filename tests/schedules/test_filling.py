@@ -147,8 +147,15 @@ def test_a_line_that_cron_would_cut_is_refused() -> None:
         plan("cron", Installation("/" + "a" * 1000, ENV_FILE))
 
 
-@pytest.mark.parametrize("variants", [{}, {"of_user": True}, {"long_running": True}])
-@pytest.mark.parametrize("name", ["plain", "with space 100%", "odd"])
+@pytest.mark.parametrize(
+    ("name", "variants"),
+    [
+        ("plain", {}),
+        ("with space 100%", {"long_running": True}),
+        ("odd", {}),
+        ("odd", {"of_user": True}),
+    ],
+)
 def test_systemd_reads_a_unit_as_it_is_meant(
     name: str, variants: dict[str, bool], odd: Installation, tmp_path: Path
 ) -> None:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 HERMES = os.environ.get("QUOTA_WORKER_HERMES", "")
 pytestmark = pytest.mark.skipif(
-    not HERMES, reason="QUOTA_WORKER_HERMES names no hermes: `make schedules` installs one"
+    not HERMES, reason="QUOTA_WORKER_HERMES names no hermes: `make hermes` installs one"
 )
 
 
 def shown(title: str, text: str) -> None:
-    print(f"\n--- {title}\n{text.strip()}")  # noqa: T201  `make schedules` shows it
+    print(f"\n--- {title}\n{text.strip()}")  # noqa: T201  `make hermes` shows it
 
 
 async def test_hermes_runs_the_tick_that_install_set_up(

@@ -131,7 +131,7 @@ def test_the_check_finds_a_field_that_is_none_and_a_wrong_type() -> None:
 def test_the_schemas_of_kubernetes_take_it(kind: str, tmp_path: Path) -> None:
     validate = os.environ.get("QUOTA_WORKER_KUBERNETES")
     if not validate:
-        pytest.skip("kubernetes-validate isn't named: `make schedules` installs it")
+        pytest.skip("kubernetes-validate isn't named: `make kubernetes` installs it")
     for name, text in (
         ("good", manifest(kind)),
         ("bad", manifest(kind).replace("  name: quota-worker\n", "  nam: quota-worker\n", 1)),
@@ -142,4 +142,4 @@ def test_the_schemas_of_kubernetes_take_it(kind: str, tmp_path: Path) -> None:
             [validate, "--strict", str(path)], capture_output=True, text=True, check=False
         )
         assert (done.returncode == 0) == (name == "good"), done.stdout + done.stderr
-    print(done.stdout.strip())  # noqa: T201  `make schedules` shows it
+    print(done.stdout.strip())  # noqa: T201  `make kubernetes` shows it

@@ -141,7 +141,7 @@ async def test_no_failing_tick_is_taken_for_another_fault(
     hermes = os.environ.get("QUOTA_WORKER_HERMES")
     if hermes:
         for text in texts:
-            print(rewritten(hermes, text))  # noqa: T201  `make schedules` shows it
+            print(rewritten(hermes, text))  # noqa: T201  `make hermes` shows it
             assert "provider" not in rewritten(hermes, text)
 
 

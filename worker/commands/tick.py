@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from worker.answers import say, say_json, tell
 from worker.errors import UsageError
+from worker.settings import HEARTBEAT_VARIABLE
 from worker.telemetry import unmistaken
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from worker.jobs.tick import TickReport
     from worker.models import ChannelFailure, JobRun, ReportFault
     from worker.usage import SourceFailure, SourcesNotSet
-
-
-HEARTBEAT_VARIABLE = "QUOTA_WORKER_HEARTBEAT_URL"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
