@@ -19,6 +19,7 @@ from bench.pgbench import PgbenchError
 from bench.report import document, table
 from bench.reports import reports
 from bench.roll import roll
+from bench.status import status
 from bench.tick import tick
 from worker.errors import QuotaWorkerError
 
@@ -43,6 +44,7 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "decide": decide,
     "expire": expire,
     "roll": roll,
+    "status": status,
     "reports": reports,
 }
 

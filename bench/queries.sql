@@ -170,3 +170,9 @@ SELECT load_for_reports($1)
 -- name: reports_made
 SELECT (SELECT count(*) FROM quota_reports WHERE month = '2026-09-01') AS reports,
        (SELECT count(*) FROM quota_outbox WHERE kind = 'roi-report') AS mails
+
+-- name: tenants_over_threshold
+SELECT count(*)
+  FROM tenant_limits l
+  LEFT JOIN quota_usage u ON u.tenant_id = l.tenant_id AND u.period = current_date
+ WHERE u.completions::numeric * 100 >= 80::numeric * l.daily_completions

@@ -57,6 +57,10 @@ def value(series: Series, name: str, **labels: str) -> float | None:
     return series.get((name, frozenset(labels.items())))
 
 
+def names_in(folder: Path) -> list[str]:
+    return [one.name for one in folder.iterdir()]
+
+
 async def metrics(dsn: str, *arguments: str) -> Series:
     done = await quota_worker(dsn, "metrics", *arguments)
     assert (done.code, done.err) == (0, "")
@@ -214,7 +218,7 @@ async def test_a_file_is_written_whole_and_readable(
     assert target.stat().st_ino != inode  # replaced, never written over
     assert target.stat().st_mode & 0o777 == 0o644
     assert value(read(target.read_text()), "quota_worker_up") == 1
-    assert [one.name for one in tmp_path.iterdir()] == [target.name]
+    assert names_in(tmp_path) == [target.name]
 
 
 async def test_an_unreachable_database_leaves_nothing_that_reassures(
@@ -239,7 +243,7 @@ async def test_a_file_that_cant_be_written_is_one_line(dsn: str, tmp_path: Path)
         assert (done.code, done.out) == (1, "")
         assert "can't be written: " in done.err
         assert len(done.err.splitlines()) == 1
-    assert [one.name for one in tmp_path.iterdir()] == ["folder.prom"]
+    assert names_in(tmp_path) == ["folder.prom"]
     assert (await quota_worker(dsn, "metrics", "--output", "")).code == 2
 
 
