@@ -87,7 +87,8 @@ class ReportFault(NamedTuple):
 class JobRun(NamedTuple):
     """How a job ended: ``done``, ``unfinished`` (work is left) or ``failed``.
 
-    ``error`` is one line without any secret, None unless failed; ``failures`` are for the log.
+    ``error`` is one line without any secret, None unless failed; ``failures`` are for the log;
+    ``would``: of a dry run, what would be told or sent, a line each.
     """
 
     job: str
@@ -96,6 +97,18 @@ class JobRun(NamedTuple):
     seconds: float
     error: str | None = None
     failures: tuple[ChannelFailure | SourceFailure | SourcesNotSet | ReportFault, ...] = ()
+    would: tuple[str, ...] = ()
+
+
+class UntoldCrossing(NamedTuple):
+    """A threshold in percent of a subject's cap that is passed and not yet told."""
+
+    subject_kind: str
+    subject: str
+    environment: str
+    dimension: str
+    period_kind: str
+    threshold: int
 
 
 class Waiting(NamedTuple):

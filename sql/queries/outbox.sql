@@ -9,6 +9,18 @@ SELECT count(*)
                 coalesce((SELECT s.scanned_at FROM quota_warn_scans s WHERE s.scan = 'soft_warn'),
                          t.now - interval '1 day'));
 
+-- name: untold
+-- Of each cap the highest threshold that the decision would tell now, at most $2, in its order.
+SELECT u.subject_kind, u.subject, u.environment, u.dimension, u.period_kind, max(u.threshold) AS threshold
+  FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS t
+ CROSS JOIN LATERAL quota_warn_untold(t.now,
+                coalesce((SELECT s.scanned_at FROM quota_warn_scans s WHERE s.scan = 'soft_warn'),
+                         t.now - interval '1 day')) u
+ WHERE NOT u.told_higher
+ GROUP BY u.past, u.subject_kind, u.subject, u.environment, u.dimension, u.period_kind, u.period_start
+ ORDER BY u.past, u.subject_kind, u.subject, u.environment, u.period_kind, u.dimension, u.period_start
+ LIMIT $2::integer;
+
 -- name: claim
 -- A report is no alert, of whatever severity its row is; webhooks pass on what is told here.
 SELECT outbox_id, lease_token, kind, channel, recipient,
@@ -36,6 +48,17 @@ SELECT count(*)
     ON o.state = 'pending' AND quota_outbox_ready(o.next_attempt_at, t.now)
        OR o.state = 'sending' AND quota_outbox_ready(o.lease_until, t.now)
  WHERE o.urgency = 0 OR NOT quota_quiet($2::jsonb, t.now);
+
+-- name: due
+-- How many of each channel's messages wait to be sent now.
+SELECT o.channel, count(*) AS messages
+  FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS t
+  JOIN quota_outbox o
+    ON o.state = 'pending' AND quota_outbox_ready(o.next_attempt_at, t.now)
+       OR o.state = 'sending' AND quota_outbox_ready(o.lease_until, t.now)
+ WHERE o.urgency = 0 OR NOT quota_quiet($2::jsonb, t.now)
+ GROUP BY o.channel
+ ORDER BY o.channel;
 
 -- name: report_facts
 -- A report's facts with its summary, as text; no row where the message only tells that a mail of it failed.

@@ -76,6 +76,10 @@ async def test_it_says_what_each_job_would_do_and_does_none_of_it(
     assert receiver.server.requests == []
     # each line names its job, for people
     shown = await quota_worker(dsn, "tick", "--dry-run", **environ)
-    assert [line.split()[0] for line in shown.out.splitlines()] == list(jobs)
+    lines = shown.out.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(jobs)
+    would = [line.strip() for line in lines if line.startswith(" ")]
+    assert "would tell tenant untold (production): completions of the day at 100 %" in would
+    assert "would send 1 on hook" in would
     assert await contents(conn) == before
     await receiver.server.stop()

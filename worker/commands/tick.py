@@ -86,11 +86,15 @@ async def run_jobs(
     if args.json:
         say_json(as_document(report))
     elif args.dry_run:
+        from worker.untrusted import for_terminal
+
         for job_run in report.runs:
             counts = ", ".join(
                 f"{name} {number}" for name, number in job_run.counts.items() if number
             )
             say(f"{job_run.job:<12}{job_run.error or counts or 'nothing to do'}")
+            for text in job_run.would:
+                say(f"{'':<12}would {for_terminal(text)}")
     elif not report.granted:
         tell("another tick is at work: left to it")
     return 1 if report.failed else 0
@@ -173,6 +177,7 @@ def as_document(report: TickReport) -> dict[str, object]:
                 "seconds": round(job_run.seconds, 4),
                 "error": job_run.error,
                 **job_run.counts,
+                **({"would": list(job_run.would)} if job_run.would else {}),
                 **(
                     {"failures": [failure._asdict() for failure in job_run.failures]}
                     if job_run.failures

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from worker.usage import SourceFailure, SourcesNotSet
 
 
+NO_COUNTS = frozenset({"failures", "would"})
+
+
 class Deadline:
     """The end of a run, and the wish to stop early (SIGTERM, a lost lease).
 
@@ -64,7 +67,7 @@ class JobCounts:
 
     A job subclasses it (frozen, slots) with ``int`` fields, each a count that goes to
     ``job_runs.counts`` and the log line under its field's name; ``failures`` go to lines of
-    their own. ``leftover`` says that
+    their own, and ``would`` says, in a dry run, what would be told or sent. ``leftover`` says that
     work remains which the next tick must do; ``failed`` counts steps that went wrong
     without stopping the job: both are healthy for the process, but the second makes
     the job's outcome ``failed`` and the tick's exit code 1.
@@ -73,10 +76,11 @@ class JobCounts:
     leftover: bool = False
     failed: int = 0
     failures: tuple[ChannelFailure | SourceFailure | SourcesNotSet | ReportFault, ...] = ()
+    would: tuple[str, ...] = ()
 
     def as_counts(self) -> dict[str, int]:
         """Every count by name, booleans as 0 or 1; the order of the fields."""
-        names = [field.name for field in fields(self) if field.name != "failures"]
+        names = [field.name for field in fields(self) if field.name not in NO_COUNTS]
         return {name: int(getattr(self, name)) for name in names}
 
 

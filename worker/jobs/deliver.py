@@ -43,8 +43,13 @@ async def run(ctx: JobContext) -> DeliverCounts:
     then is sent after its lease.
     """
     due = await ctx.ports.outbox.count_due(ctx.now)
-    if ctx.dry_run or due == 0:
-        return DeliverCounts(due=due)
+    if ctx.dry_run:
+        waiting = await ctx.ports.outbox.due(ctx.now)
+        return DeliverCounts(
+            due=due, would=tuple(f"send {number} on {channel}" for channel, number in waiting)
+        )
+    if due == 0:
+        return DeliverCounts()
     job = DeliveryRun(ctx)
     try:
         await give_up(job, None, "no such channel here")

@@ -18,6 +18,7 @@ BATCH_SUBJECTS = 10_000
 # A bound, not a target: 1,000,000 subjects in one tick.
 MAX_BATCHES = 100
 MARGIN_SECONDS = 10.0
+SHOWN_UNTOLD = 100  # of a dry run, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,15 @@ async def run(ctx: JobContext) -> SoftWarnCounts:
     Raises what the database raises; a batch that failed left nothing behind.
     """
     if ctx.dry_run:
-        return SoftWarnCounts(untold=await ctx.ports.warnings.count_untold(ctx.now))
+        found = await ctx.ports.warnings.untold(SHOWN_UNTOLD, ctx.now)
+        return SoftWarnCounts(
+            untold=await ctx.ports.warnings.count_untold(ctx.now),
+            would=tuple(
+                f"tell {one.subject_kind} {one.subject} ({one.environment}): "
+                f"{one.dimension} of the {one.period_kind} at {one.threshold} %"
+                for one in found
+            ),
+        )
     crossings = messages = superseded = rearmed = 0
     for _ in range(MAX_BATCHES):
         if ctx.deadline.reached(MARGIN_SECONDS):

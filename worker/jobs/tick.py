@@ -165,7 +165,14 @@ async def run_job(
             run = JobRun(job.name, "failed", {}, 0.0, f"{type(error).__name__}: {_one_line(error)}")
         else:
             outcome = "failed" if counts.failed else "unfinished" if counts.leftover else "done"
-            run = JobRun(job.name, outcome, counts.as_counts(), 0.0, failures=counts.failures)
+            run = JobRun(
+                job.name,
+                outcome,
+                counts.as_counts(),
+                0.0,
+                failures=counts.failures,
+                would=counts.would,
+            )
     run = run._replace(seconds=monotonic() - started)
     on_run(run)
     return run

@@ -24,6 +24,9 @@ class Outbox(Protocol):
     async def count_due(self, now: datetime | None) -> int:
         """How many messages wait to be sent now; changes nothing."""
 
+    async def due(self, now: datetime | None) -> Sequence[tuple[str, int]]:
+        """How many of them on each channel, by its name; changes nothing."""
+
     async def take_slot(self, channel: str, rate: SendRate) -> float:
         """0.0 when one request may go out on the channel now, else seconds to wait.
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ReportDue,
         ReportsBuilt,
         TickLease,
+        UntoldCrossing,
         WatchTold,
     )
 
@@ -45,6 +46,9 @@ class Warnings(Protocol):
 
     async def count_untold(self, now: datetime | None) -> int:
         """How many crossings ``decide`` would log now; changes nothing."""
+
+    async def untold(self, limit: int, now: datetime | None) -> Sequence[UntoldCrossing]:
+        """At most ``limit`` of them, of each cap the highest threshold; changes nothing."""
 
 
 class Diagnosis(Protocol):

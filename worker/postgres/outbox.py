@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from worker.models import Claim, CrossingCounts, FailedAttempt, OutboxMessage
+from worker.models import Claim, CrossingCounts, FailedAttempt, OutboxMessage, UntoldCrossing
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     import asyncpg
@@ -44,6 +45,12 @@ class PostgresWarnings:
             count: int | None = await self._pool.fetchval(self._queries["count_untold"], now)
         return count or 0
 
+    async def untold(self, limit: int, now: datetime | None) -> Sequence[UntoldCrossing]:
+        """At most `limit` of them, of each cap the highest threshold."""
+        with translated():
+            rows = await self._pool.fetch(self._queries["untold"], now, limit)
+        return [UntoldCrossing(*row.values()) for row in rows]
+
 
 class OutboxRules(NamedTuple):
     """What the configuration says of delivery, for SQL.
@@ -74,6 +81,12 @@ class PostgresOutbox:
                 self._queries["count_due"], now, self._rules.quiet
             )
         return count or 0
+
+    async def due(self, now: datetime | None) -> Sequence[tuple[str, int]]:
+        """How many of them on each channel."""
+        with translated():
+            rows = await self._pool.fetch(self._queries["due"], now, self._rules.quiet)
+        return [(row["channel"], row["messages"]) for row in rows]
 
     async def take_slot(self, channel: str, rate: SendRate) -> float:
         """0.0 when one request may go out on the channel now, else seconds to wait."""
