@@ -19,7 +19,7 @@ ON_EACH_SERVER := tests/sql tests/reconcile tests/migration tests/postgres tests
 	tests/embedded/test_life_cycle.py tests/test_house.py tests/acceptance \
 	$(patsubst %,--ignore=tests/acceptance/test_%.py,preview channel_command demo wheel sdist gateway_example streams \
 	alerts_command variable_notes status status_subject replay_late estimates invoice price_command diagnosis \
-	unready_database tick_idle)
+	unready_database tick_idle heartbeat)
 
 # Three at once on two cores: many wait for a clock or a server.
 PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadscope

@@ -27,9 +27,10 @@ SCRIPT_MODE: Final = 0o755
 ENV_MODE: Final = 0o640
 FILE_MAX_BYTES: Final = 1 << 20
 _OTHERS: Final = 0o007
-_MARK: Final = re.compile(
-    r"# Written by quota-worker install\. Unedited while this is its checksum: ([0-9a-f]{16})\n\Z"
+_MARK_LINE: Final = (
+    r"# Written by quota-worker install\. Unedited while this is its checksum: ([0-9a-f]{16})\n"
 )
+_MARK: Final = re.compile(rf"{_MARK_LINE}\Z")
 
 
 class PlannedFile(NamedTuple):
@@ -146,12 +147,14 @@ def _judged(file: PlannedFile, *, force: bool) -> str:
 
 
 def _difference(there: str, file: PlannedFile) -> Iterator[str]:
-    without_mark = _MARK.sub("", there)
+    without_mark = re.sub(_MARK_LINE, "", there)
     name = str(file.path)
     lines = unified_diff(
         without_mark.splitlines(), file.text.splitlines(), name, f"{name} (new)", lineterm=""
     )
-    return (visible(line) if line.strip() else "" for line in lines)
+    for line in lines:
+        shown = line.lstrip(" ")
+        yield " " * (len(line) - len(shown)) + visible(shown)
 
 
 def _prepared(
