@@ -61,6 +61,10 @@ BEGIN
               AND s.budget_ctid IS NOT DISTINCT FROM b.ctid AND s.budget_xmin IS NOT DISTINCT FROM b.xmin)
       AND NOT EXISTS (SELECT FROM quota_reservations r WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id);
     IF v_n IS NULL THEN
+        -- a hint, too: the last refusal of this session was a block's
+        IF current_setting('quota.blocked', true) IS DISTINCT FROM p_tenant THEN
+            RETURN;
+        END IF;
         SELECT f.reason, f.tier, f.limit_name, f.limit_value, f.limit_used, f.resets_at, f.retry_after_seconds
         INTO reason, tier, limit_name, limit_value, limit_used, resets_at, retry_after_seconds
         FROM tenant_limits l
@@ -69,6 +73,8 @@ BEGIN
           AND NOT EXISTS (SELECT FROM quota_reservations r WHERE r.tenant_id = p_tenant AND r.request_id = p_request_id);
         IF reason IS NOT NULL THEN
             PERFORM quota_refusal_count(p_tenant, v_day, 'blocked', p_now);
+        ELSE
+            PERFORM set_config('quota.blocked', '', false);
         END IF;
         RETURN;
     END IF;

@@ -77,8 +77,8 @@ BUGS = [
     bug(
         "observed tenants pass a block",
         "quota_reserve_judge.sql",
-        "        IF FOUND THEN\n            -- a person's stop",
-        "        IF FOUND AND l.enforce = 'on' THEN\n            -- a person's stop",
+        "            IF FOUND THEN\n                model := p_model;",
+        "            IF FOUND AND l.enforce = 'on' THEN\n                model := p_model;",
         killed_by(
             "test_blocks",
             "test_a_block_holds_in_every_mode_and_every_function",
