@@ -14,6 +14,8 @@ LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET lock_timeout = '30s'
 SET jit = off
+-- before statistics are known, too: an hour by its block-range index, whose cost is guessed too high
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());

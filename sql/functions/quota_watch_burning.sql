@@ -16,6 +16,8 @@ RETURNS TABLE (subject_kind text, subject text, environment text, dimension text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 SET jit = off
+-- before statistics are known, too: the hour by its block-range index, whose cost is guessed too high
+SET enable_seqscan = off
 AS $$
     WITH period AS MATERIALIZED (
         SELECT b.period_kind, b.starts, b.ends_at, date_part('epoch', b.ends_at - b.starts_at)::numeric / 3600 AS hours,

@@ -20,6 +20,8 @@ RETURNS TABLE (tenant_id text, environment text, department_id text, app text, a
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 SET jit = off
+-- before statistics are known, too: the hour by its block-range index, whose cost is guessed too high
+SET enable_seqscan = off
 -- whatever its caller has set: history by the keys
 SET enable_nestloop = on
 AS $$

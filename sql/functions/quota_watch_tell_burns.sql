@@ -66,7 +66,7 @@ AS $$
          GROUP BY c.subject_kind, c.subject, c.environment
     ), written AS (
         INSERT INTO quota_outbox (dedupe_key, message_key, kind, channel, recipient, severity, urgency, locale, facts,
-                                  next_attempt_at, created_at)
+                                  subject_kind, subject, environment, next_attempt_at, created_at)
         SELECT 'qw-' || left(encode(sha256(convert_to(concat_ws(E'\x1f', l.message_key, t.channel, t.recipient),
                                                       'UTF8')), 'hex'), 40),
                l.message_key, 'burn-rate', t.channel, t.recipient, 'warning', 1, coalesce(d.locale, k.locale, g.locale),
@@ -76,7 +76,7 @@ AS $$
                    'decided_at', p_now, 'zone', g.billing_zone, 'currency', g.currency, 'dimensions', l.dimensions,
                    'callers', coalesce(c.callers, '[]'), 'top_apps', NULL,
                    'owner_emails', quota_texts(d.owner_emails), 'finance_emails', quota_texts(d.finance_emails)),
-               p_now, p_now
+               l.subject_kind, l.subject, l.environment, p_now, p_now
           FROM listed l
          CROSS JOIN quota_settings g
           LEFT JOIN callers c ON c.subject_kind = l.subject_kind AND c.subject = l.subject

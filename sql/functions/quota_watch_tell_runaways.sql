@@ -43,7 +43,7 @@ AS $$
          GROUP BY p.tenant_id
     ), written AS (
         INSERT INTO quota_outbox (dedupe_key, message_key, kind, channel, recipient, severity, urgency, locale, facts,
-                                  next_attempt_at, created_at)
+                                  subject_kind, subject, environment, next_attempt_at, created_at)
         SELECT 'qw-' || left(encode(sha256(convert_to(concat_ws(E'\x1f', l.message_key, t.channel, t.recipient),
                                                       'UTF8')), 'hex'), 40),
                l.message_key, 'runaway', t.channel, t.recipient, 'warning', 1, coalesce(d.locale, k.locale, g.locale),
@@ -52,7 +52,7 @@ AS $$
                    'department_id', l.department_id, 'department_name', d.name, 'severity', 'warning',
                    'decided_at', p_now, 'zone', g.billing_zone, 'currency', g.currency,
                    'dimensions', '[]'::jsonb, 'top_apps', NULL),
-               p_now, p_now
+               'tenant', l.tenant_id, l.environment, p_now, p_now
           FROM listed l
          CROSS JOIN quota_settings g
           LEFT JOIN tenant_limits k ON k.tenant_id = l.tenant_id

@@ -321,3 +321,19 @@ async def test_two_passes_at_once_tell_once(
     results = await asyncio.gather(watch(conn), watch(other))
     assert sorted(results) == [(0, 0, 0), (0, 1, 1)]
     assert len(await told(conn)) == 1
+
+
+@pytest.mark.parametrize("before", ["ANALYZE quota_reservations", "SELECT 1"])
+async def test_an_hour_is_read_by_its_block_range_index(conn: Connection, before: str) -> None:
+    """With statistics and without: a table's first autovacuum may be hours away."""
+    await put(conn, 2_000, at=NOON - MINUTE)
+    await conn.execute(before)
+    async with conn.transaction():
+        await conn.fetchrow("SELECT * FROM quota_watch($1, p_dry => true)", NOON)
+        await note(conn, NOON + 2 * MINUTE)
+        row = await conn.fetchrow(
+            "SELECT seq_scan, idx_scan FROM pg_stat_xact_user_tables"
+            " WHERE relname = 'quota_reservations'"
+        )
+    # the burning's hour, the runaways' hour and their last ten minutes, the hours noted
+    assert tuple(row) == (0, 4)
