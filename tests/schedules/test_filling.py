@@ -151,7 +151,7 @@ def test_a_line_that_cron_would_cut_is_refused() -> None:
     ("name", "variants"),
     [
         ("plain", {}),
-        ("with space 100%", {"long_running": True}),
+        ("with space 100%u", {"long_running": True}),
         ("odd", {}),
         ("odd", {"of_user": True}),
     ],
@@ -196,6 +196,7 @@ def test_systemd_reads_a_unit_as_it_is_meant(
     (command,) = re.findall(r"^\t+Command Line: (.*)$", dump, re.MULTILINE)
     # quoted for a shell; of "$$" systemd makes one when it starts the program
     shown = run("/bin/sh", "-c", f"printf '%s\n' {command}", folder=tmp_path).stdout
+    assert "$" not in shown.replace("$$", "")
     words = [word.replace("$$", "$") for word in shown.splitlines()]
     verb = "schedule" if variants.get("long_running") else "tick"
     if name == "odd":

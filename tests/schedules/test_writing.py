@@ -108,6 +108,18 @@ def test_a_variables_file_is_never_overwritten(there: str, tmp_path: Path) -> No
     assert there != "link" or path.is_symlink()
 
 
+def test_a_variables_file_that_appears_meanwhile_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if somebody had made it after it was looked for."""
+    path = tmp_path / "env"
+    path.write_text("MINE=1\n")
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)
+    with pytest.raises(FileRefusedError, match="env can't be written: File exists"):
+        write_all([], EnvFile(path, "A=1\n", None), CURE, force=True)
+    assert content(tmp_path) == {"env": "MINE=1\n"}
+
+
 def test_a_new_variables_file_is_for_its_group_to_read(tmp_path: Path) -> None:
     group = 12345 if os.geteuid() == 0 else None
     old = os.umask(0)

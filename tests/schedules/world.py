@@ -13,7 +13,7 @@ from worker.install.plan import Asked, Home, Plan, planned
 
 ROOT = Path(__file__).resolve().parents[2]
 CRON = ROOT / "cron.d"
-ODD = """it's a "dir" 100% \\% $HOME `id` [x] {a,b} 租户"""
+ODD = """it's a "dir" 100%u \\% $HOME `id` [x] {a,b} 租户"""
 # As pip writes it where the Python's path has spaces; the program then knows its own path.
 LAUNCHER = """#!/bin/sh
 '''exec' "{python}" "$0" "$@"
