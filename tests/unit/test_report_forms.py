@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-import resource
 import string
 import sys
 from datetime import datetime
 from fractions import Fraction
 from html.parser import HTMLParser
 from io import BytesIO, StringIO
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +17,6 @@ from openpyxl import load_workbook
 
 from unit.report_world import APPS, a_month, hostile_name
 from unit.roi_world import OCTOBER, ONE, amounts, facts, months, part
-from worker.commands.report import write_new
 from worker.errors import UsageError
 from worker.report import charts as charting
 from worker.report.cells import Count, DayOf, Money, MonthOf
@@ -387,18 +384,3 @@ def test_a_corrected_report_says_what_changed(usual: Summary) -> None:
     table = make_document(usual, "en", WHOLE, Correction(2, every)).tables[0]
     assert len(table.rows) == len(every)
     assert not [row[0] for row in table.rows if re.search(r"_|\.", str(row[0]))]
-
-
-def test_a_file_on_a_full_disk_leaves_no_part_of_itself(tmp_path: Path) -> None:
-    path, usual = tmp_path / "roi-2026-10.json", resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, usual[1]))
-    try:
-        with pytest.raises(UsageError, match="can't be written: File too large"):
-            write_new(path, b"figures " * 10_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
-    assert not path.exists()
-    write_new(path, b"figures")
-    with pytest.raises(UsageError, match="exists: move it away"):
-        write_new(path, b"others")
-    assert path.read_bytes() == b"figures"
