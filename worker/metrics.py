@@ -12,6 +12,7 @@ from worker import __version__
 from worker.metrics_text import Exposition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from decimal import Decimal
 
     from worker.metrics_facts import MetricFacts, PoolFacts, RequestFacts
@@ -46,11 +47,12 @@ def unreachable_text() -> str:
     return out.text()
 
 
-def metrics_text(facts: MetricFacts, read_seconds: float) -> str:
-    """The whole document."""
+def metrics_text(facts: MetricFacts, read_seconds: float, intervals: Mapping[str, int]) -> str:
+    """The whole document; ``intervals`` are the jobs' schedules in seconds."""
     out = Exposition()
     _up(out, 1)
     _worker(out, facts, read_seconds)
+    _jobs(out, facts, intervals)
     _departments(out, facts)
     _tenants(out, facts)
     _held(out, facts)
@@ -82,6 +84,19 @@ def _worker(out: Exposition, facts: MetricFacts, read_seconds: float) -> None:
         "gauge",
         "When the latest tick held its lease; absent: there was none.",
     ).add(tick.timestamp() if tick else None)
+    backlog = facts.backlog
+    out.family(
+        "quota_usage_inbox_waiting", "gauge", "Rows of the usage inbox that are not booked yet."
+    ).add(backlog.inbox)
+    out.family("quota_usage_inbox_oldest_age_seconds", "gauge", "Age of the oldest such row.").add(
+        _age(facts, backlog.inbox_since)
+    )
+    out.family("quota_unpriced_requests", "gauge", "Requests that wait for a price.").add(
+        backlog.unpriced
+    )
+
+
+def _jobs(out: Exposition, facts: MetricFacts, intervals: Mapping[str, int]) -> None:
     success = out.family(
         "quota_worker_job_success_timestamp_seconds",
         "gauge",
@@ -93,21 +108,13 @@ def _worker(out: Exposition, facts: MetricFacts, read_seconds: float) -> None:
     failed = out.family(
         "quota_worker_job_failed", "gauge", "1: the job's latest ended run failed; 0: it did not."
     )
+    interval = out.family("quota_worker_job_interval_seconds", "gauge", "How often the job is due.")
     for job in facts.jobs:
+        interval.add(intervals.get(job.job), worker_job=job.job)
         success.add(job.done_at.timestamp() if job.done_at else None, worker_job=job.job)
         seconds.add(job.seconds, worker_job=job.job)
         if job.outcome is not None:
             failed.add(int(job.outcome == "failed"), worker_job=job.job)
-    backlog = facts.backlog
-    out.family(
-        "quota_usage_inbox_waiting", "gauge", "Rows of the usage inbox that are not booked yet."
-    ).add(backlog.inbox)
-    out.family("quota_usage_inbox_oldest_age_seconds", "gauge", "Age of the oldest such row.").add(
-        _age(facts, backlog.inbox_since)
-    )
-    out.family("quota_unpriced_requests", "gauge", "Requests that wait for a price.").add(
-        backlog.unpriced
-    )
 
 
 def _departments(out: Exposition, facts: MetricFacts) -> None:

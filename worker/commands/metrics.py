@@ -64,13 +64,14 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
 
 async def _look(top: int, deps: Deps) -> str:
     from worker.clock import monotonic_seconds
-    from worker.jobs.registry import job_names
+    from worker.jobs.registry import JOBS
     from worker.metrics import metrics_text
 
     begin = monotonic_seconds()
     metrics = await deps.metrics()
-    facts = await metrics.look(job_names(), top)
-    return metrics_text(facts, monotonic_seconds() - begin)
+    intervals = {job.name: job.interval_seconds for job in JOBS}
+    facts = await metrics.look(list(intervals), top)
+    return metrics_text(facts, monotonic_seconds() - begin, intervals)
 
 
 def _write(text: str, output: str | None) -> None:
