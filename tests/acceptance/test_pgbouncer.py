@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
+from acceptance.program import until
+from acceptance.schedule_world import crossing, schedule
 from worker.assets import Assets
 from worker.postgres.migrate import Migrator
 from worker.postgres.pool import connect, open_pool
@@ -141,3 +143,24 @@ async def test_commands_and_ticks(bouncer: Path, new_database) -> None:
         )
         _, errors = await asyncio.wait_for(process.communicate(), 60)
         assert process.returncode == 0, (command, errors.decode())
+
+
+async def test_schedule_polls_through_it_and_listens_past_it(
+    bouncer: Path, dsn: str, conn: asyncpg.Connection
+) -> None:
+    """A LISTEN on a shared connection would stay there, for whoever gets it next: none is made."""
+    for environ, mode in (({}, "polling"), ({"QUOTA_WORKER_LISTEN_DSN": dsn}, "listening")):
+        async with schedule(through(bouncer, dsn), **environ) as running:
+            await running.until_event("watching for crossings")
+            assert running.events("watching for crossings")[0]["mode"] == mode
+            await crossing(conn, mode)
+
+            async def told(subject: str = mode) -> bool:
+                query = "SELECT count(*) FROM quota_outbox WHERE state = 'sent' AND subject = $1"
+                return await conn.fetchval(query, subject) == 1
+
+            await until(told)
+            assert await running.end() == 0
+    shared = await connect(through(bouncer, dsn))
+    assert await shared.fetch("SELECT * FROM pg_listening_channels()") == []
+    await shared.close()

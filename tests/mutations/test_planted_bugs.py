@@ -13,6 +13,7 @@ import pytest
 from mutations import (
     planted_alerts,
     planted_audit,
+    planted_crossings,
     planted_diagnosis,
     planted_endings,
     planted_limits,
@@ -34,6 +35,7 @@ BUGS = [
     *planted_months.BUGS,
     *planted_alerts.BUGS,
     *planted_audit.BUGS,
+    *planted_crossings.BUGS,
     *planted_diagnosis.BUGS,
     *planted_prices.BUGS,
     *planted_races.BUGS,
