@@ -201,6 +201,14 @@ def budgets_and_days_are_those_of_a_spreadsheet(facts: Facts, summary: Summary) 
             assert curve.even_cost_nanos == Known(Fraction(curve.cost_cap_nanos, 31))
 
 
+def are_too_few(one: Peer, measure: str) -> bool:
+    """Whether one of the two months has less than a place needs."""
+    if min(one.now.completions, one.before.completions) < 100:
+        return True
+    outcomes = one.outcomes_now, one.outcomes_before
+    return bool(measure) and min(each[measure] for each in outcomes) < 30
+
+
 def ranks_medians_and_improvements_are_those_of_a_sorted_list(
     facts: Facts, summary: Summary
 ) -> None:
@@ -236,11 +244,7 @@ def ranks_medians_and_improvements_are_those_of_a_sorted_list(
         for one in facts.peers:
             then = unit(one.before, dict(one.outcomes_before))
             if now[one.department_id] is not None and then is not None and then > 0:
-                few = min(one.now.completions, one.before.completions) < 100
-                if standing.measure:
-                    outcomes = one.outcomes_now, one.outcomes_before
-                    few = few or min(each[standing.measure] for each in outcomes) < 30
-                if few:
+                if are_too_few(one, standing.measure):
                     too_few += 1
                 else:
                     fell[one.department_id] = (then - now[one.department_id]) / then
