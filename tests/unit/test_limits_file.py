@@ -130,6 +130,12 @@ def test_all_faults_are_told_at_once_and_names_are_harmless() -> None:
     assert faults_of(many)[-1] == "… and more"
 
 
+def test_a_file_of_too_many_rows_is_to_be_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.limits.reading.ROWS_MAX", 2)
+    parse_limits(f"{HEAD}[tenants.a]\n[tenants.b]".encode(), "l.toml")
+    assert "3 rows, more than 2: split it" in faults_of("[tenants.a]\n[tenants.b]\n[tenants.c]")[0]
+
+
 def test_an_unreadable_file_is_one_line(tmp_path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(UsageError, match=r"^[^\n]+: name a TOML file"):

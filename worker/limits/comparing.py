@@ -232,7 +232,12 @@ def with_budgets(wanted: Sequence[Wanted], budgets: Iterable[tuple[str, str]]) -
         one.key.subject: one for one in wanted if one.is_removed and one.key.kind == DEPARTMENT
     }
     more = [
-        Wanted(Key(BUDGET, department, environment), {}, True, going[department].place)
+        Wanted(
+            Key(BUDGET, department, environment),
+            {},
+            True,
+            path=(*going[department].path, "budgets"),
+        )
         for department, environment in budgets
     ]
     return [*wanted, *more]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
+from worker.configuration.table import bare
+
 Path = tuple[str, ...]
 
 
@@ -23,6 +25,13 @@ class Lines:
             if (line := self._lines.get(path[:length])) is not None:
                 return f"line {line}"
         return ""
+
+
+def place_of(lines: Lines | None, path: Path) -> str:
+    """`line 12, tenants.acme.locale`."""
+    place = "" if lines is None else lines.place(path)
+    name = ".".join(map(bare, path))
+    return f"{place}, {name}" if place else name
 
 
 def _read(text: str) -> dict[Path, int]:

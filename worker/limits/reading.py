@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from worker.configuration.references import UnreadableFileError, bytes_of
 from worker.configuration.syntax import BrokenSyntaxError, parse
-from worker.configuration.table import bare, meant, nearest, shown, type_of
+from worker.configuration.table import meant, nearest, shown, type_of
 from worker.errors import UsageError
-from worker.limits.lines import Lines
+from worker.limits.lines import Lines, place_of
 from worker.limits.shape import (
     BUDGET,
     COLUMNS,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_MAX_BYTES: Final = 16_777_216
+ROWS_MAX: Final = 50_000
 MAX_SHOWN_FAULTS: Final = 50
 LONGEST_SHOWN: Final = 25
 TOP_KEYS: Final = ("format_version", "departments", "tenants")
@@ -111,6 +112,9 @@ def parse_limits(data: bytes, name: str) -> LimitsFile:
     wanted = tuple(reader.document(raw))
     if reader.faults:
         raise refusal(name, reader.faults)
+    if len(wanted) > ROWS_MAX:
+        cure = "split it, each part changes only what it names"
+        raise refusal(name, [f"it has {len(wanted):,} rows, more than {ROWS_MAX:,}: {cure}"])
     return LimitsFile(name, hashlib.sha256(data).hexdigest(), wanted, reader.lines)
 
 
@@ -199,7 +203,7 @@ class _Reader:
                     self.fault(inner, str(error))
             else:
                 self.fault(inner, _unknown(name, (*columns, *also, "remove"), _ELSEWHERE))
-        return Wanted(key, values, is_removed, place_of(self.lines, path))
+        return Wanted(key, values, is_removed, path, self.lines)
 
 
 def _unknown(name: str, known: tuple[str, ...], elsewhere: Mapping[str, str]) -> str:
@@ -207,13 +211,6 @@ def _unknown(name: str, known: tuple[str, ...], elsewhere: Mapping[str, str]) ->
         return f"is not known: {elsewhere[name]}"
     near = nearest(name, known)
     return f"is not known: {meant(name, near or known)}"
-
-
-def place_of(lines: Lines, path: tuple[str, ...]) -> str:
-    """`line 12, tenants.acme.locale`."""
-    place = lines.place(path)
-    name = ".".join(map(bare, path))
-    return f"{place}, {name}" if place else name
 
 
 def value_of(column: Column, raw: object) -> Value:

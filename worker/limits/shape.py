@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from worker.errors import UsageError
+from worker.limits.lines import place_of
+
+if TYPE_CHECKING:
+    from worker.limits.lines import Lines, Path
 
 FORMAT_VERSION: Final = 1
 INT_MAX: Final = 2_147_483_647
@@ -115,12 +119,18 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a file says of one row: columns by name, or that it goes. `place`: for people."""
+    """What a file says of one row: columns by name, or that it goes; `path`: of its table."""
 
     key: Key
     columns: dict[str, Value] = field(default_factory=dict)
     is_removed: bool = False
-    place: str = ""
+    path: Path = ()
+    lines: Lines | None = None
+
+    @property
+    def place(self) -> str:
+        """For people, `line 12, tenants.acme`: looked for when asked, since that takes its time."""
+        return place_of(self.lines, self.path)
 
 
 def odd(column: Column, value: object) -> bool:

@@ -204,7 +204,10 @@ class Applying:
                 [key.environment for key in keys],
             )
             for key, row in zip(keys, rows, strict=True):
-                found[key] = Found(_row(row["row"]), _row(row["recorded"]), row["recorded_at"])
+                current, recorded = _row(row["row"]), _row(row["recorded"])
+                # the usual case, of which one copy is enough
+                recorded = current if recorded == current else recorded
+                found[key] = Found(current, recorded, row["recorded_at"])
         named = {d for w in wanted if isinstance(d := w.columns.get("department_id"), str)}
         known = await fetch(self._queries["known_departments"], sorted(named))
         departments = {row["department_id"] for row in known}
