@@ -24,6 +24,7 @@ from mutations import (
     planted_reports,
     planted_requests,
     planted_sources,
+    planted_watch,
 )
 from mutations.planting import Planted, is_red, mutated
 
@@ -41,6 +42,7 @@ BUGS = [
     *planted_races.BUGS,
     *planted_reports.BUGS,
     *planted_sources.BUGS,
+    *planted_watch.BUGS,
 ]
 QUICK = {
     "charge before lock: the first requests race",

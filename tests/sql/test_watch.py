@@ -138,6 +138,18 @@ async def test_a_steady_pace_near_the_cap_does_not_burn(calls: Calls) -> None:
     assert await watch(calls.conn) == (1, 0, 1)
 
 
+async def test_each_cap_is_judged_by_its_own_pace(calls: Calls) -> None:
+    limits = {"daily_tokens": 10_000, "daily_completions": 20, "soft_warn_pct": 99}
+    await calls.tenant("t", **UNLIMITED | limits)
+    for _ in range(17):
+        await calls.reserve("t", None, (0, 0, 0), now=NOON - 3 * HOUR)
+    # two completions are left, one an hour
+    await calls.reserve("t", "one", (3_000, 0, 0), now=NOON - MINUTE)
+    assert await watch(calls.conn) == (1, 0, 1)
+    (one,) = (await told(calls.conn))[0]["dimensions"]
+    assert one["dimension"] == "tokens"
+
+
 async def test_a_cap_whose_threshold_was_just_told_is_left_to_that_message(calls: Calls) -> None:
     await calls.tenant("t", **UNLIMITED | {"daily_tokens": 10_000, "soft_warn_pct": 80})
     await spread(calls, 60, 140)
@@ -171,6 +183,17 @@ async def test_direct_writes_of_legacy_programs_have_no_pace(calls: Calls) -> No
         NOON.date(),
     )
     assert await watch(calls.conn) == (0, 0, 0)
+
+
+async def test_a_departments_callers_are_its_own(calls: Calls) -> None:
+    await calls.department("d", monthly_tokens=100_000)
+    await calls.department("e", monthly_tokens=10**9)
+    await calls.tenant("t", **UNLIMITED | {"department_id": "d"})
+    await calls.tenant("u", **UNLIMITED | {"department_id": "e"})
+    await calls.reserve("t", "r", (6_000, 0, 0), app="a", now=NOON - MINUTE)
+    await calls.reserve("u", "r", (6_000, 0, 0), app="b", now=NOON - MINUTE)
+    assert await watch(calls.conn) == (1, 0, 1)
+    assert [one["app"] for one in (await told(calls.conn))[0]["callers"]] == ["a"]
 
 
 # --------------------------------------------------------------------------- runaways
@@ -289,6 +312,27 @@ async def test_a_daily_job_that_runs_every_minute(conn: Connection) -> None:
         2,
         1.0,
     )
+
+
+async def test_what_runs_once_an_hour_is_no_daily_job(conn: Connection) -> None:
+    for back in range(3, 5 * 24, 3):  # eight hours of a day, a minute each
+        await put(conn, 1, at=NOON - back * HOUR)
+    await note(conn)
+    for minute in range(31):
+        await put(conn, 1, at=NOON - minute * MINUTE, usage=(minute, 1))
+    assert await watch(conn) == (0, 0, 0)
+
+
+async def test_who_stopped_is_not_told_for_what_was_before(conn: Connection) -> None:
+    """Whichever rule it broke: here 40 minutes of a daily job, over for eleven."""
+    for day in range(1, 6):
+        await put(conn, 2, at=NOON - day * DAY)
+    await note(conn)
+    for minute in range(11, 51):
+        await put(conn, 1, at=NOON - minute * MINUTE, usage=(minute, 1))
+    assert await watch(conn) == (0, 0, 0)
+    await put(conn, 1, at=NOON - MINUTE)
+    assert await watch(conn) == (0, 1, 1)
 
 
 async def test_keys_are_told_apart_and_share_a_message(conn: Connection) -> None:
