@@ -21,6 +21,7 @@ from bench.reports import reports
 from bench.roll import roll
 from bench.status import status
 from bench.tick import tick
+from bench.watch import watch
 from worker.errors import QuotaWorkerError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "roll": roll,
     "status": status,
     "reports": reports,
+    "watch": watch,
 }
 
 

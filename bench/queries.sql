@@ -176,3 +176,12 @@ SELECT count(*)
   FROM tenant_limits l
   LEFT JOIN quota_usage u ON u.tenant_id = l.tenant_id AND u.period = current_date
  WHERE u.completions::numeric * 100 >= 80::numeric * l.daily_completions
+
+-- name: load_for_watch
+SELECT load_for_watch($1, $2)
+
+-- name: hour_by_app_and_key
+SELECT r.tenant_id, r.app, r.api_key, count(*), sum(r.charged_in_tokens), sum(r.charged_out_tokens), sum(r.charged_cost_nanos)
+  FROM quota_reservations r
+ WHERE r.admitted_at > now() - interval '1 hour'
+ GROUP BY r.tenant_id, r.app, r.api_key

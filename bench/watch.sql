@@ -11,8 +11,8 @@ BEGIN ATOMIC
     SELECT 'tenant-' || t, 'dep-' || t % 200, CASE WHEN t % 500 = 0 THEN 900 ELSE 100000 END
       FROM generate_series(0, p_tenants - 1) t;
     INSERT INTO quota_usage (tenant_id, period, completions, input_tokens, output_tokens, cost_cents)
-    SELECT 'tenant-' || t, quota_day(clock_timestamp()), 130, 7000, 7000, 7 FROM generate_series(0, p_tenants - 1) t;
-    -- the last six hours in the order of their admission, two requests out of seven of each hour by the busy ones
+    SELECT 'tenant-' || t, quota_day(now()), 130, 7000, 7000, 7 FROM generate_series(0, p_tenants - 1) t;
+    -- six hours in the order of their admission; a quarter of an hour is still to come, for loading takes minutes
     INSERT INTO quota_reservations (
         tenant_id, request_id, state, period, department_id, environment, estimated_in_tokens, estimated_out_tokens,
         estimated_cost_nanos, charged_in_tokens, charged_out_tokens, charged_cost_nanos, ttl_seconds, admitted_at,
@@ -26,11 +26,11 @@ BEGIN ATOMIC
      CROSS JOIN LATERAL (
         SELECT CASE WHEN r.number % 2 = 0 THEN r.number / 2 % (p_tenants / 500) * 500
                     ELSE r.number / 2 % (p_tenants / 50) * 50 END AS tenant,
-               clock_timestamp() - interval '6 hours' + interval '6 hours' * r.number / (p_requests * 6) AS admitted_at) a
+               now() - interval '345 minutes' + interval '6 hours' * r.number / (p_requests * 6) AS admitted_at) a
      ORDER BY r.number;
     INSERT INTO quota_paces (tenant_id, app, api_key, hour, requests, minutes, tokens, cost_nanos)
     SELECT 'tenant-' || t.tenant, 'app-' || t.tenant % 7, 'key-1',
-           date_trunc('hour', clock_timestamp()) - interval '1 hour' * h.back, 60, 40, 90000, 42000000
+           date_trunc('hour', now()) - interval '1 hour' * h.back, 60, 40, 90000, 42000000
       FROM generate_series(192, 8, -1) AS h (back)
      CROSS JOIN generate_series(0, p_tenants - 1, 50) AS t (tenant);
 END;
