@@ -201,6 +201,15 @@ def budgets_and_days_are_those_of_a_spreadsheet(facts: Facts, summary: Summary) 
             assert curve.even_cost_nanos == Known(Fraction(curve.cost_cap_nanos, 31))
 
 
+def unit_cost(amounts: Amounts | None, outcomes: dict, measure: str) -> Fraction | None:
+    """Cost per million tokens, or per one of the metric; None where it can't be computed."""
+    if amounts is None:
+        return None
+    if measure == "":
+        return cell(amounts.cost_nanos, Fraction(amounts.tokens, 10**6))
+    return sheet(amounts, outcomes.get(measure))[1]
+
+
 def are_too_few(one: Peer, measure: str) -> bool:
     """Whether one of the two months has less than a place needs."""
     if min(one.now.completions, one.before.completions) < 100:
@@ -209,26 +218,18 @@ def are_too_few(one: Peer, measure: str) -> bool:
     return bool(measure) and min(each[measure] for each in outcomes) < 30
 
 
-def ranks_medians_and_improvements_are_those_of_a_sorted_list(
-    facts: Facts, summary: Summary
-) -> None:
+def ranks_and_medians_are_those_of_a_sorted_list(facts: Facts, summary: Summary) -> None:
     mine = summed(part.amounts for part in own(facts))
     tickets = any("tickets" in one.outcomes_now for one in facts.peers)
     measures = ["", "orders", "gmv", "tickets"][: 4 if tickets else 3]
     assert [one.measure for one in summary.standings] == measures
-    for standing, incentives in zip(summary.standings, summary.incentives, strict=True):
-
-        def unit(amounts: Amounts | None, outcomes: dict, name: str = standing.measure):
-            if amounts is None:
-                return None
-            if name == "":
-                return cell(amounts.cost_nanos, Fraction(amounts.tokens, 10**6))
-            return sheet(amounts, outcomes.get(name))[1]
-
-        now = {one.department_id: unit(one.now, dict(one.outcomes_now)) for one in facts.peers}
-        costs = sorted(value for value in now.values() if value is not None)
+    for standing in summary.standings:
+        now = [unit_cost(one.now, dict(one.outcomes_now), standing.measure) for one in facts.peers]
+        costs = sorted(value for value in now if value is not None)
         assert standing.of == len(costs)
-        own_cost = unit(mine, dict(facts.outcomes)) if facts.department else None
+        own_cost = (
+            unit_cost(mine, dict(facts.outcomes), standing.measure) if facts.department else None
+        )
         assert standing.own.value == own_cost
         if own_cost is None:
             assert standing.rank is None
@@ -237,14 +238,19 @@ def ranks_medians_and_improvements_are_those_of_a_sorted_list(
         if standing.median.value is not None:
             middle = costs[(len(costs) - 1) // 2] + costs[len(costs) // 2]
             assert standing.median.value == middle / 2
+
+
+def improvements_are_those_of_a_sorted_list(facts: Facts, summary: Summary) -> None:
+    for standing, incentives in zip(summary.standings, summary.incentives, strict=True):
         fell, too_few = {}, 0
         for one in facts.peers:
-            then = unit(one.before, dict(one.outcomes_before))
-            if now[one.department_id] is not None and then is not None and then > 0:
+            now = unit_cost(one.now, dict(one.outcomes_now), standing.measure)
+            then = unit_cost(one.before, dict(one.outcomes_before), standing.measure)
+            if now is not None and then is not None and then > 0:
                 if are_too_few(one, standing.measure):
                     too_few += 1
                 else:
-                    fell[one.department_id] = (then - now[one.department_id]) / then
+                    fell[one.department_id] = (then - now) / then
         assert (incentives.of, incentives.too_few) == (len(fell), too_few)
         for line in incentives.lines:
             assert line.improvement == fell[line.department_id]
@@ -294,7 +300,8 @@ def test_a_random_month_holds_all_that_must_hold(
     lines_and_splits_add_up_to_the_parts(facts, summary)
     figures_are_those_of_a_spreadsheet(facts, summary)
     budgets_and_days_are_those_of_a_spreadsheet(facts, summary)
-    ranks_medians_and_improvements_are_those_of_a_sorted_list(facts, summary)
+    ranks_and_medians_are_those_of_a_sorted_list(facts, summary)
+    improvements_are_those_of_a_sorted_list(facts, summary)
     a_suggestion_is_its_formula(facts, summary)
     the_order_of_anything_changes_nothing(facts, summary, chance)
     a_part_in_pieces_is_the_same(facts, summary, pieces)
