@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from worker.postgres.audit import PostgresAudit
     from worker.postgres.crossings import PostgresCrossings
     from worker.postgres.diagnosis import PostgresEstimates
+    from worker.postgres.doctor import PostgresDoctor
     from worker.postgres.embedded import EmbeddedServer
     from worker.postgres.jobs import PostgresJobRuns
     from worker.postgres.limits import PostgresLimits
@@ -315,6 +316,16 @@ class Deps:
 
         queries = load_queries(self.assets, "metrics")
         return PostgresMetrics(await self.pool(), queries, await self.reports())
+
+    async def doctor(self) -> PostgresDoctor:
+        """Reads for doctor, on a connection of its own that isn't waited for in the end."""
+        from worker.postgres.doctor import READ_SECONDS, PostgresDoctor
+        from worker.postgres.pool import connect
+        from worker.postgres.queries import load_queries
+
+        connection = await connect(self.dsn(), READ_SECONDS)
+        self._stack.callback(connection.terminate)
+        return PostgresDoctor(connection, load_queries(self.assets, "doctor"))
 
     async def reports(self) -> PostgresReports:
         """Reads for people."""

@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, str]] = {
     "status": "who is hot: one row per tenant and department, worst first",
     "metrics": "the state as Prometheus metrics, for a textfile collector",
     "alerts": "what was told, when and to whom; what waits, and what was given up",
+    "doctor": "what is off in this installation, and the cure of each; --probe tests the channels",
     "estimates": "how far estimates lie from usage, per model, and the factor that mends them",
     "invoice": "a provider's invoice beside the ledger: what differs, and why",
     "price": "what tokens cost: list, update, load, rates, of, unpriced",

@@ -50,6 +50,9 @@ _OWN_WORDS = (
     UnsupportedServerError,
 )
 _VIEW = re.compile(r"^CREATE OR REPLACE VIEW (\w+)", re.MULTILINE)
+_FUNCTION = re.compile(
+    r"^CREATE (?:OR REPLACE )?FUNCTION (\w+)\(.*?\bAS (\$\w*\$)(.*?)\2", re.MULTILINE | re.DOTALL
+)
 _ROLES_HEADER = (
     "-- Run once by an administrator, in this database.\nSET search_path TO {schema};\n\n"
 )
@@ -137,6 +140,21 @@ def print_script(assets: Assets) -> str:
     )
 
 
+def function_bodies(assets: Assets) -> set[tuple[str, str]]:
+    """Each function of this version: its name, and its body's MD5 as the server computes it."""
+    return {
+        (name, hashlib.md5(body.encode(), usedforsecurity=False).hexdigest())
+        for path in assets.sql_files("functions")
+        for name, _, body in _FUNCTION.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+def roles_script(assets: Assets, schema: str) -> str:
+    """The roles and their rights for psql, for an administrator of the database."""
+    quoted = '"' + schema.replace('"', '""') + '"'
+    return _ROLES_HEADER.format(schema=quoted) + assets.read("sql/roles.sql")
+
+
 def checksum(text: str) -> str:
     """SHA-256 of a migration's text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
@@ -204,7 +222,7 @@ class Migrator:
             schema=schema,
             applied=tuple(name for name in after if name not in before),
             warnings=tuple(warnings),
-            roles_sql=self._roles_sql(schema) if missing else None,
+            roles_sql=roles_script(self._assets, schema) if missing else None,
         )
 
     async def _run(self, piece: Piece) -> None:
@@ -226,10 +244,6 @@ class Migrator:
 
     async def _fetch(self, name: str) -> list[asyncpg.Record]:
         return await self._connection.fetch(self._queries[name])
-
-    def _roles_sql(self, schema: str) -> str:
-        quoted = '"' + schema.replace('"', '""') + '"'
-        return _ROLES_HEADER.format(schema=quoted) + self._assets.read("sql/roles.sql")
 
 
 def _filled(assets: Assets, name: str, values: dict[str, str], label: str | None = None) -> Piece:
