@@ -22,6 +22,7 @@ ROUTES = {"default": {"to": [{"channel": "hook"}]}}
 FOUND = {
     "reconcile": {"overdue", "inbox_waiting", "priceable"},
     "soft_warn": {"untold"},
+    "watch": {"runaways"},
     "roll_month": {"months"},
     "roi_report": {"due"},
     "diagnose": {"untold"},
