@@ -18,7 +18,7 @@ demo: $(VENV)/.run-installed
 ON_EACH_SERVER := tests/sql tests/reconcile tests/migration tests/postgres tests/contract/test_outbox.py \
 	tests/embedded/test_life_cycle.py tests/test_house.py tests/acceptance \
 	$(patsubst %,--ignore=tests/acceptance/test_%.py,preview channel_command demo wheel sdist gateway_example streams \
-	alerts_command variable_notes status status_subject status_watch metrics replay_late estimates invoice price_command diagnosis \
+	alerts_command variable_notes status status_subject status_watch metrics replay_late estimates invoice price_command diagnosis watch \
 	unready_database tick_idle heartbeat)
 
 # Three at once on two cores: many wait for a clock or a server.
