@@ -113,9 +113,9 @@ def burn_facts(names: Sequence[str] = (), *, many: bool = False) -> dict[str, An
             | {"times_even": 4.4}
             | day
             | ends,
-            {"dimension": "cost", "used": 1_025_000_000, "held": None, "cap": 2_500_000_000}
-            | {"pct": 41.0, "expected_at": "2026-11-30T13:02:00+00:00", "pace": 493_140_000}
-            | {"short_pace": 530_000_000, "times_even": 4.7}
+            {"dimension": "cost", "used": 1_025_000_000, "held": None, "cap": 2_700_000_000}
+            | {"pct": 37.9, "expected_at": "2026-11-30T13:23:00+00:00", "pace": 493_140_000}
+            | {"short_pace": 530_000_000, "times_even": 4.3}
             | day
             | ends,
         ],
