@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CALL_SECONDS = 900
 # Half of the tenants' number, all in the last hour; one tenant in fifty is active.
 REQUESTS_PER_TENANT = 0.5
-SECONDS_MAX = 3.0
+RATIO_MAX = 6.0
 
 
 def watch(bench: Bench) -> list[Row]:
@@ -46,11 +46,12 @@ def watch(bench: Bench) -> list[Row]:
             "watch",
             f"a pass / a bare aggregate of the hour by tenant, app and key; {requests:,} requests",
             rounds,
+            target=RATIO_MAX,
             at_most=True,
             unit=" ms",
             detail=f"the first, which notes the hours before as well, {first:.1f} s",
         ),
-        Row("watch", "the fastest pass, seconds", least, target=SECONDS_MAX, at_most=True),
+        Row("watch", "the fastest pass, seconds", least, at_most=True),
     ]
 
 
