@@ -200,7 +200,7 @@ SELECT s.kind, s.tenant, s.department, s.environment, count(*) AS subjects, min(
         SELECT 'department', NULL, CASE WHEN b.department_id = ANY ($2) THEN b.department_id END, b.environment, b.department_id
           FROM department_budgets b) AS s
  GROUP BY s.kind, s.tenant, s.department, s.environment
- ORDER BY s.kind, s.tenant, s.department, s.environment
+ ORDER BY s.kind DESC, s.tenant, s.department, s.environment
  LIMIT $3::integer;
 
 -- name: doctor_requests

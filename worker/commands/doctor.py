@@ -60,21 +60,12 @@ async def _look(args: argparse.Namespace, deps: Deps) -> tuple[list[Finding], st
     """The findings, and the SQL of the roles where it is needed."""
     delivery, findings = _set_up(deps)
     broken: list[str] = []
-    if delivery is not None:
-        channels = deps.channels()
-        try:
-            for name in channels.names:
-                told = _make(channels, name)
-                findings += told
-                broken += [name] * len(told)
-            if args.probe:
-                from worker.doctor.delivery import probes
+    if delivery is not None and args.probe:
+        from worker.doctor.delivery import probes
 
-                results = await _probe(deps, delivery, channels, broken)
-                findings += probes(results)
-                broken += [one.channel for one in results if one.fault is not None]
-        finally:
-            await channels.close()
+        results = await _probe(deps, delivery)
+        findings += probes(results)
+        broken += [one.channel for one in results if one.fault is not None]
     return await _database(deps, delivery, findings, broken)
 
 
@@ -88,7 +79,9 @@ def _set_up(deps: Deps) -> tuple[DeliverySettings | None, list[Finding]]:
         delivery = deps.delivery()
         remarks = variable_remarks(deps.environ, delivery)
     except ConfigurationError as error:
-        faults = [line for line in str(error).splitlines() if line.strip()]
+        # of a file the first line only says how many there are
+        first, *rest = [line for line in str(error).splitlines() if line.strip()]
+        faults = rest or [first]
     findings = machine.configuration(delivery, faults)
     if delivery is not None:
         findings += machine.variables(remarks)
@@ -99,32 +92,17 @@ def _set_up(deps: Deps) -> tuple[DeliverySettings | None, list[Finding]]:
     return delivery, [*findings, *machine.heartbeat(None, is_set=url is not None)]
 
 
-def _make(channels: ConfiguredChannels, name: str) -> list[Finding]:
-    """What only the channel's own library can judge."""
-    from worker.doctor.finding import FAULT, Finding, one_line
-
-    try:
-        channels.notifier(name)
-    except ConfigurationError as error:
-        cure = f"quota-worker channel test {one_line(name)}, once mended"
-        return [Finding("channels", FAULT, one_line(str(error)), cure)]
-    return []
-
-
-async def _probe(
-    deps: Deps, delivery: DeliverySettings, channels: ConfiguredChannels, broken: list[str]
-) -> list[ProbeResult]:
+async def _probe(deps: Deps, delivery: DeliverySettings) -> list[ProbeResult]:
     """A test to each channel's own addresses, all at once."""
     from worker.settings import CONSOLE, ChannelSettings
 
     known = delivery.channels or (ChannelSettings(CONSOLE, CONSOLE, {}),)
-    targets = [
-        (channel, recipient)
-        for channel in known
-        if channel.name not in broken
-        for recipient in channel.recipients
-    ]
-    return list(await asyncio.gather(*(_test(deps, channels, *target) for target in targets)))
+    targets = [(channel, recipient) for channel in known for recipient in channel.recipients]
+    channels = deps.channels()
+    try:
+        return list(await asyncio.gather(*(_test(deps, channels, *one) for one in targets)))
+    finally:
+        await channels.close()
 
 
 async def _test(
@@ -139,8 +117,11 @@ async def _test(
     from worker.untrusted import visible
 
     message = trial_message(channel.name, recipient, "en", os.uname().nodename, utc_now())
-    answer = await channels.notifier(channel.name).send(message, SEND_TIMEOUT_SECONDS)
     to = "" if recipient is None else f" to {visible(recipient)}"
+    try:
+        answer = await channels.notifier(channel.name).send(message, SEND_TIMEOUT_SECONDS)
+    except ConfigurationError as error:  # what only the channel's own library knows
+        return ProbeResult(channel.name, to, str(error), "")
     if answer.cause is None:
         return ProbeResult(channel.name, to, None, "")
     words = f"{cause_words(deps.assets)[answer.cause]} ({answer.cause})"
