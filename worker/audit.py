@@ -36,9 +36,20 @@ WORDS: Final = {
     "source": "usage source",
     "folded": "folded in",
     "legacy": "legacy charges",
+    "removed": "removed",
 }
 MONTHLY: Final = frozenset(
-    {"department", "closed", "overdue", "unpriced", "usage_missing", "inbox", "source", "legacy"}
+    {
+        "department",
+        "closed",
+        "overdue",
+        "unpriced",
+        "usage_missing",
+        "inbox",
+        "source",
+        "legacy",
+        "removed",
+    }
 )
 STATES: Final = {
     "open": "open",
@@ -64,6 +75,8 @@ CURES: Final = {
     "reconcile folds that in, too",
     "legacy": "where no tenant with legacy charges moved in that month, add what is missing to "
     "used and legacy of one of the department's rows in quota_department_slots",
+    "removed": "nothing is to be done; where months are audited later, set request_days in "
+    "[upkeep]",
     "source": "look at quota-worker source faults, and at the source's mapping in the "
     "configuration: the remark goes once the request has its usage, or after 40 days",
 }

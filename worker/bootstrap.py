@@ -170,6 +170,7 @@ class Deps:
         from worker.postgres.ledger import PostgresLedger, PostgresOutlook
         from worker.postgres.outbox import OutboxRules, PostgresOutbox, PostgresWarnings
         from worker.postgres.queries import load_queries
+        from worker.postgres.upkeep import PostgresUpkeep
         from worker.postgres.watch import PostgresWatch
 
         queries = load_queries(self.assets, "ledger")
@@ -193,6 +194,9 @@ class Deps:
             outlook=PostgresOutlook(pool, queries),
             watch=PostgresWatch(
                 pool, load_queries(self.assets, "watch"), channels.routes, self.delivery().watch
+            ),
+            upkeep=PostgresUpkeep(
+                pool, load_queries(self.assets, "upkeep"), self.delivery().upkeep
             ),
             asking=await self._asking(),
             reports=await self.roi_reports(),

@@ -157,6 +157,13 @@ class WatchTold(NamedTuple):
     messages: int
 
 
+class UpkeepBatch(NamedTuple):
+    """One batch of upkeep in one table; ``done``: the table's end was reached."""
+
+    removed: int
+    done: bool
+
+
 class ReportDue(NamedTuple):
     """A closed month's report that is to be built; ``department_id`` '': of all."""
 

@@ -152,6 +152,23 @@ class WatchSettings(NamedTuple):
     off: bool = False
 
 
+class UpkeepSettings(NamedTuple):
+    """For how many days upkeep keeps what.
+
+    `request_days`: requests after their month was closed, with the inbox and refusals;
+    `message_days`: messages after their end; `alert_days`: which crossings were told, after their
+    period; `run_days`: the record of jobs; `note_days`: what was told of missing usage, burns and
+    runaways. `off`: all is kept.
+    """
+
+    request_days: int = 40
+    message_days: int = 90
+    alert_days: int = 400
+    run_days: int = 30
+    note_days: int = 60
+    off: bool = False
+
+
 class ReportSettings(NamedTuple):
     """Where the monthly reports go: an e-mail `channel`, and `to` the report of all.
 
@@ -183,6 +200,7 @@ class DeliverySettings(NamedTuple):
     secret_variables: tuple[str, ...] = ()
     diagnosis: DiagnosisSettings = DiagnosisSettings()
     watch: WatchSettings = WatchSettings()
+    upkeep: UpkeepSettings = UpkeepSettings()
     asking: AskingSettings = AskingSettings()
     report: ReportSettings | None = None
 

@@ -3,7 +3,7 @@
 -- A row per counter that is off (severity drift), and per thing to look at that is no drift (severity remark).
 -- kind: held, posted, direct_write, booked, negative, orphan (quota_audit_counters), impossible (a request's row in a
 -- state that no function leaves), usage (a request's charge isn't its latest usage), department, closed; remarks:
--- overdue, unpriced, usage_missing, inbox, source, folded, legacy.
+-- overdue, unpriced, usage_missing, inbox, source, folded, legacy, removed.
 -- period: the day; the month's first where the row is about the month. dimension: of a tenant's day completions,
 -- input_tokens, output_tokens, cost_nanos; of a department's month the column. expected, found: NULL where the row
 -- is no counter. request_id: the request that explains it, if one does.

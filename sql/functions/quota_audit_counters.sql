@@ -10,6 +10,7 @@
 --                 is 0 then, found what is noted
 --   negative      a counter below zero
 --   orphan        requests of a day that has no row
+-- None of a month whose requests upkeep removed.
 CREATE OR REPLACE FUNCTION quota_audit_counters(p_month date, p_tenants text[], p_span tstzrange)
 RETURNS TABLE (
     tenant_id text, period date, dimension text, kind text, expected numeric, found numeric, request_id text,
@@ -24,7 +25,8 @@ AS $$
                CASE WHEN f.off_i = f.hoff_i THEN 0 ELSE f.off_i END AS post_i,
                CASE WHEN f.off_o = f.hoff_o THEN 0 ELSE f.off_o END AS post_o,
                CASE WHEN f.off_n = f.hoff_n THEN 0 ELSE f.off_n END AS post_n
-          FROM quota_audit_days(p_month - 1, (p_month + interval '1 month')::date + 1, p_tenants, p_span) d
+          FROM (SELECT q.* FROM quota_audit_days(p_month - 1, (p_month + interval '1 month')::date + 1, p_tenants, p_span) q
+                 WHERE NOT quota_audit_removed(p_month)) d
          CROSS JOIN LATERAL (SELECT quota_audit_ghost(d.used_c, d.booked_c, d.legacy_c, d.charged_c) AS ghost_c,
                                     quota_audit_ghost(d.used_i, d.booked_i, d.legacy_i, d.charged_i) AS ghost_i,
                                     quota_audit_ghost(d.used_o, d.booked_o, d.legacy_o, d.charged_o) AS ghost_o,

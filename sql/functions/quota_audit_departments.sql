@@ -1,5 +1,6 @@
 -- The month of the departments whose slots don't agree with the requests that were admitted under them plus the
--- legacy charges that were booked to them. Internal to quota_audit and quota_audit_repair.
+-- legacy charges that were booked to them; none of a month whose requests upkeep removed. Internal to quota_audit and
+-- quota_audit_repair.
 CREATE OR REPLACE FUNCTION quota_audit_departments(p_month date, p_span tstzrange)
 RETURNS TABLE (
     department_id text, environment text, dimension text, expected numeric, found numeric, request_id text, cause text
@@ -37,6 +38,7 @@ AS $$
                               GROUP BY r.department_id, r.environment) q
                     ON q.department_id = s.department_id AND q.environment = s.environment) d
          WHERE (d.used_t, d.used_n, d.held_t, d.held_n) <> (d.right_t, d.right_n, d.holds_t, d.holds_n)
+           AND NOT quota_audit_removed(p_month)
     ), explained AS (
         -- one request's charge, twice or not at all
         SELECT DISTINCT ON (m.department_id, m.environment) m.department_id, m.environment, r.request_id, g.sign

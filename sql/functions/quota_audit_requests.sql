@@ -136,6 +136,11 @@ CREATE OR REPLACE FUNCTION quota_audit_is_closed(p_month date) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$ SELECT EXISTS (SELECT FROM quota_months m WHERE m.month = p_month AND m.closed_at IS NOT NULL) $$;
 
+-- Whether upkeep removed requests of a month: its counters can't be held against them any more.
+CREATE OR REPLACE FUNCTION quota_audit_removed(p_month date) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$ SELECT EXISTS (SELECT FROM quota_months m WHERE m.month = p_month AND m.requests_removed_at IS NOT NULL) $$;
+
 -- What usage without a cost is charged, and why, in words. p_reason: as in quota_unpriced; NULL: it isn't listed there.
 CREATE OR REPLACE FUNCTION quota_audit_unpriced(p_model text, p_reason text, p_unreserved boolean) RETURNS text
 LANGUAGE sql STABLE
@@ -190,7 +195,8 @@ BEGIN
                           AND (i.outcome = 'invalid' OR j.usage_id IS DISTINCT FROM i.usage_id));
 END $$;
 
--- What is no drift, and for somebody to look at: a row per tenant (and model; of folded: and day), found being how many.
+-- What is no drift, and for somebody to look at: a row per tenant (and model; of folded: and day), found being how many;
+-- 'removed' is of the month.
 CREATE OR REPLACE FUNCTION quota_audit_remarks(p_month date, p_now timestamptz, p_span tstzrange)
 RETURNS TABLE (
     kind text, tenant_id text, department_id text, environment text, period date, found numeric, request_id text, cause text
@@ -252,4 +258,10 @@ AS $$
                           AND NOT r.usage_missing AND NOT r.unpriced
                           AND (s.reason NOT IN ('no_rate', 'unknown_currency') OR r.updated_at > s.seen_at))
      GROUP BY s.tenant_id, s.source, s.reason
+    UNION ALL
+    SELECT 'removed', NULL, NULL, NULL, p_month, NULL, NULL,
+           format('upkeep has removed requests of this month since %s: its days are held against its frozen totals alone',
+                  to_char(n.requests_removed_at AT TIME ZONE quota_zone(), 'YYYY-MM-DD'))
+      FROM quota_months n
+     WHERE n.month = p_month AND n.requests_removed_at IS NOT NULL
 $$;

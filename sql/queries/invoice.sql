@@ -7,6 +7,12 @@ SELECT n.name FROM unnest($1::text[]) AS n(name)
  WHERE n.name NOT IN (SELECT m.name FROM quota_migrations m)
  ORDER BY n.name;
 
+-- name: requests_removed
+-- Since when the month of $1 lacks requests, by the billing day; NULL: it has all.
+SELECT (m.requests_removed_at AT TIME ZONE quota_zone())::date AS removed
+  FROM quota_months m
+ WHERE m.month = $1::date;
+
 -- name: ledger_cells
 -- The month of $1 by day and model, as it was answered: by billing days, or by days that begin at the instants $3 (the
 -- month's, and the end's as one more), each with the billing day that it lay on; either may be of another month. The

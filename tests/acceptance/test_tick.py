@@ -72,6 +72,7 @@ async def test_hourly_work_runs_once_an_hour_and_each_slot_once_after_a_silence(
         "soft_warn": (5, 5),
         "watch": (5, 5),
         "deliver": (5, 5),
+        "upkeep": (2, 2),
         "roll_month": (3, 3),
         "roi_report": (3, 3),
         "diagnose": (3, 3),
@@ -151,6 +152,7 @@ async def test_a_failing_job_stops_no_other_and_is_due_again(dsn: str, conn: Con
         "roi_report": "done",
         "diagnose": "done",
         "deliver": "done",
+        "upkeep": "done",
     }
     error = await conn.fetchval("SELECT error FROM job_runs WHERE job = 'roll_month'")
     assert "quota_roll_month" in error

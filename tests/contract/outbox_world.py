@@ -92,6 +92,7 @@ async def run_deliver(
             diagnosis=cast("Any", None),
             outlook=cast("Any", None),
             watch=cast("Any", None),
+            upkeep=cast("Any", None),
         )
         deadline = Deadline(seconds, monotonic_seconds)
         return await deliver.run(JobContext(now, deadline, dry_run, ports))

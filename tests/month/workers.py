@@ -181,6 +181,7 @@ class Worker:
                 diagnosis=nobody,
                 outlook=nobody,
                 watch=nobody,
+                upkeep=nobody,
             ),
             clock,
         )

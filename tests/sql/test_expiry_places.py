@@ -98,7 +98,7 @@ async def test_a_stuck_tenant_holds_up_itself_alone(
             LATER,
             Deadline(60, monotonic_seconds),
             dry_run=False,
-            ports=JobPorts(nobody, ledger, *[nobody] * 6),
+            ports=JobPorts(nobody, ledger, *[nobody] * 8),
         )
         async with other.transaction():
             await Calls(other).reserve("stuck", "held")

@@ -88,7 +88,7 @@ async def test_what_can_not_end_stays_alone_and_is_named(calls: Calls, dsn: str)
             LATER,
             Deadline(60, monotonic_seconds),
             dry_run=False,
-            ports=JobPorts(nobody, ledger, *[nobody] * 6),
+            ports=JobPorts(nobody, ledger, *[nobody] * 8),
         )
         first = await expiry.expire_overdue(ctx, 0)
         assert first.ended["partial"] == 8

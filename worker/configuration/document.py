@@ -18,6 +18,7 @@ from worker.settings import (
     ChannelSettings,
     DeliverySettings,
     DiagnosisSettings,
+    UpkeepSettings,
     WatchSettings,
 )
 from worker.untrusted import visible
@@ -35,6 +36,14 @@ WATCH_BOUNDS: Final = {
     "burn_times": (1, 1_000),
     "usual_times": (2, 1_000),
     "min_requests": (1, MIN_REQUESTS_MAX),
+}
+# The same of [upkeep]; the least as quota_upkeep_rule has it.
+UPKEEP_BOUNDS: Final = {
+    "request_days": (40, 3_650),
+    "message_days": (30, 3_650),
+    "alert_days": (100, 3_650),
+    "run_days": (14, 3_650),
+    "note_days": (14, 3_650),
 }
 NAME_FAULT: Final = (
     f"is no name: 1 to {NAME_MAX_LETTERS} letters, none of them a control character, "
@@ -81,6 +90,7 @@ def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySetting
     messages = document.table("messages")
     diagnosis = _diagnosis(document.table("diagnosis"))
     watch = _watch(document.table("watch"))
+    upkeep = _upkeep(document.table("upkeep"))
     report = read_report(document.table("report"), channels)
     delivery = DeliverySettings(
         channels=channels,
@@ -93,6 +103,7 @@ def _delivery(raw: dict[str, Any], file: str, source: Source) -> DeliverySetting
         asking=_asking(document),
         diagnosis=diagnosis,
         watch=watch,
+        upkeep=upkeep,
         report=report,
     )
     # those of the sources, too
@@ -134,6 +145,17 @@ def _watch(table: Table | None) -> WatchSettings:
     if table is None:
         return usual
     read = {name: table.number(name, least, most) for name, (least, most) in WATCH_BOUNDS.items()}
+    off = table.flag("off")
+    table.finish()
+    return usual._replace(off=off, **{k: v for k, v in read.items() if v is not None})
+
+
+def _upkeep(table: Table | None) -> UpkeepSettings:
+    """For how many days what is kept."""
+    usual = UpkeepSettings()
+    if table is None:
+        return usual
+    read = {name: table.number(name, least, most) for name, (least, most) in UPKEEP_BOUNDS.items()}
     off = table.flag("off")
     table.finish()
     return usual._replace(off=off, **{k: v for k, v in read.items() if v is not None})

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from worker.models import ChannelFailure, ReportFault
     from worker.ports.delivery import Channels, Outbox
-    from worker.ports.jobs import Diagnosis, Months, RoiReports, Warnings, Watch
+    from worker.ports.jobs import Diagnosis, Months, RoiReports, Upkeep, Warnings, Watch
     from worker.ports.ledger import Expiry, Ledger, Outlook, SourceLedger, UsageSource
     from worker.usage import SourceFailure, SourcesNotSet
 
@@ -111,6 +111,7 @@ class JobPorts(NamedTuple):
     diagnosis: Diagnosis
     outlook: Outlook
     watch: Watch
+    upkeep: Upkeep
     asking: Asking | None = None
     reports: RoiReports | None = None
 

@@ -1,8 +1,8 @@
 """The jobs, in the order in which a tick runs them.
 
 The order matters: expired holds are given back before crossings are judged, and what
-was decided in this tick is delivered in this tick. Each job's module is imported only
-when it runs, so that a tick loads no more than it needs.
+was decided in this tick is delivered in this tick; what can wait comes last. Each job's
+module is imported only when it runs, so that a tick loads no more than it needs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EVERY_TICK_SECONDS = 300
 HOURLY_SECONDS = 3600
+DAILY_SECONDS = 86_400
 
 
 class JobModule(Protocol):
@@ -51,6 +52,7 @@ JOBS: tuple[Job, ...] = (
     Job("roi_report", HOURLY_SECONDS, every_tick=False),
     Job("diagnose", HOURLY_SECONDS, every_tick=False),
     Job("deliver", EVERY_TICK_SECONDS, every_tick=True),
+    Job("upkeep", DAILY_SECONDS, every_tick=False),
 )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ReportsBuilt,
         TickLease,
         UntoldCrossing,
+        UpkeepBatch,
         WatchTold,
     )
 
@@ -72,6 +73,20 @@ class Watch(Protocol):
 
     async def count_untold(self, limit: int, now: datetime | None) -> WatchTold:
         """What ``tell`` would tell now, in no message; changes nothing."""
+
+
+class Upkeep(Protocol):
+    """What upkeep needs: removing rows by age. ``keeps`` names the setting that says how long."""
+
+    @property
+    def off(self) -> bool:
+        """Whether nothing is to be removed at all."""
+
+    async def remove(self, table: str, keeps: str, limit: int, now: datetime | None) -> UpkeepBatch:
+        """Remove at most ``limit`` rows, going on where the last call stopped."""
+
+    async def count(self, table: str, keeps: str, limit: int, now: datetime | None) -> int:
+        """How many rows ``remove`` would remove, counted to ``limit``; changes nothing."""
 
 
 class RoiReports(Protocol):

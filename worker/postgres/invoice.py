@@ -87,8 +87,8 @@ class PostgresInvoice:
         """A month by day and model: of the models chosen out of all, None: all, and legacy.
 
         ``zone``: by its days, None: by billing days. What has no model is left out where only
-        some models are chosen. Raises UsageError for more days and models than an invoice can
-        have.
+        some models are chosen. Raises UsageError for a month whose requests upkeep removed, and
+        for more days and models than an invoice can have.
         """
         queries = self._queries
         with translated():
@@ -99,6 +99,13 @@ class PostgresInvoice:
                 rules = await connection.fetchrow(queries["billing_rules"])
                 if rules is None:
                     raise RuntimeError("quota_settings has no row")
+                removed = await connection.fetchval(queries["requests_removed"], month)
+                if removed is not None:
+                    raise UsageError(
+                        f"the requests of {month:%Y-%m} are gone: upkeep has removed them since"
+                        f" {removed:%Y-%m-%d}; where invoices are compared later, set request_days"
+                        " in [upkeep]"
+                    )
                 starts = _other_starts(month, zone, rules["billing_zone"])
                 # a day of another zone has parts of two billing days
                 most = MAX_CELLS if starts is None else 2 * MAX_CELLS
