@@ -68,6 +68,14 @@ class DatabaseUnreachableError(DatabaseError):
     retryable = True
 
 
+class DatabaseBusyError(DatabaseUnreachableError):
+    """The server has no connection left: close some, or raise max_connections; then run again."""
+
+
+class DatabaseNoTlsError(DatabaseUnreachableError):
+    """No TLS there, or no PostgreSQL: check host, port and sslmode in POSTGRES_DSN."""
+
+
 class DatabaseReadOnlyError(DatabaseError):
     """The database takes no writes: set POSTGRES_DSN to the primary, and to no standby of it."""
 
@@ -82,8 +90,12 @@ class DatabaseAccessError(DatabaseError):
     exit_code = 2
 
 
+class TlsNeededError(DatabaseAccessError):
+    """The server wants TLS for this user: add sslmode=require to POSTGRES_DSN."""
+
+
 class MissingRightError(DatabaseAccessError):
-    """The DSN's user lacks a right: GRANT quota_worker TO that user, see README, Roles."""
+    """The DSN's user lacks a right: GRANT quota_worker TO that user; see quota-worker doctor."""
 
 
 class DatabaseMissingError(DatabaseError):

@@ -183,10 +183,11 @@ async def test_the_schema_of_another_version(
     await conn.execute("DELETE FROM quota_migrations WHERE name LIKE '0009%'")
     told = await call(dsn, capsys)
     assert "lacks 0009_diagnosis" in told.found("schema")[0]["what"]
+    assert told.found("ticks") == []  # what stands in tables of an older version isn't judged
     await conn.execute("INSERT INTO quota_migrations (name, checksum) VALUES ('0999_x', '')")
     told = await call(dsn, capsys)
+    assert ("schema", "warning") in told.off()
     assert "it has 0999_x" in told.found("schema")[0]["what"]
-    assert told.found("ticks") == []  # what stands in tables of another version isn't judged
 
 
 async def test_rights_and_roles(

@@ -135,7 +135,7 @@ CASES: list[tuple[list[Finding], str, str, str]] = [
     (
         schema(SCHEMA._replace(migrations=(*SCHEMA.migrations, "0099_later"))),
         "schema",
-        FAULT,
+        WARNING,
         "pip install -U",
     ),
     (

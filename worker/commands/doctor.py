@@ -152,8 +152,11 @@ async def _database(
             findings += disk(folder, disk_usage(folder).free)
         reads = await deps.doctor()
     except QuotaWorkerError as error:
-        lost = Finding("database", FAULT, one_line(str(error)), "quota-worker doctor, once mended")
-        return [lost, *findings], None
+        # what is wrong, and the advice behind it
+        advice = error.default_message()
+        what = one_line(str(error).removesuffix(f" ({advice})"))
+        cure = one_line(advice.partition(": ")[2]) or "quota-worker doctor, once mended"
+        return [Finding("database", FAULT, what, cure), *findings], None
     names = [channel.name for channel in delivery.channels] if delivery is not None else []
     around = Surroundings(
         where=where["database"],

@@ -184,8 +184,9 @@ def schema(
         return [Finding("schema", FAULT, what, "quota-worker migrate")]
     newer = sorted(set(found.migrations) - set(migrations))
     if newer:
+        # migrations only add: an older program goes on working beside a newer one
         what = f"the schema is newer than this program: it has {named(newer)}"
-        return [Finding("schema", FAULT, what, "pip install -U quota-worker")]
+        return [Finding("schema", WARNING, what, "pip install -U quota-worker")]
     missing = sorted(set(migrations) - set(found.migrations))
     if missing:
         what = f"the schema is older than this program: it lacks {named(missing)}"

@@ -19,6 +19,10 @@ OLD_SERVER = "QW004"
 AMBIGUOUS_SCHEMA = "QW005"
 UNFIT_TABLE = "QW006"
 LOCK_NOT_AVAILABLE = "55P03"
+NO_LOGIN = "28000"
+# Words of the server and of asyncpg: neither has a code for it.
+TLS_NEEDED = "no encryption"
+NO_TLS = "rejected SSL upgrade"
 
 _CLASSES: dict[str, type[errors.DatabaseError]] = {
     CONFLICT: errors.ConflictError,
@@ -38,7 +42,7 @@ _CLASSES: dict[str, type[errors.DatabaseError]] = {
     "3D000": errors.DatabaseMissingError,  # no such database
     "25006": errors.DatabaseReadOnlyError,
     "53100": errors.DatabaseFullError,
-    "53300": errors.DatabaseUnreachableError,  # too many connections
+    "53300": errors.DatabaseBusyError,  # too many connections
     "57P01": errors.DatabaseUnreachableError,  # server shuts down
     "57P02": errors.DatabaseUnreachableError,
     "57P03": errors.DatabaseUnreachableError,  # server starts up
@@ -71,6 +75,8 @@ def translate(error: BaseException) -> errors.QuotaWorkerError | None:
     found: type[errors.QuotaWorkerError]
     if isinstance(error, OSError):  # TimeoutError and ConnectionError are OSErrors
         found = errors.DatabaseUnreachableError
+        if NO_TLS in text:
+            found = errors.DatabaseNoTlsError
         return found(_advised(text or "no answer in time", found))
     if type(error).__module__.startswith("asyncpg"):
         # InternalClientError: the driver's word for a connection that broke in mid-call.
@@ -94,6 +100,8 @@ def _from_server(state: str, text: str) -> errors.DatabaseError:
         # The server's text says "timeout", which some schedulers take for another fault.
         return errors.LockTimeoutError()
     found = _CLASSES.get(state) or _BY_GROUP.get(state[:2]) or errors.DatabaseError
+    if state == NO_LOGIN and TLS_NEEDED in text:
+        found = errors.TlsNeededError
     return found(text if state in _OWN else _advised(text, found))
 
 
