@@ -149,6 +149,13 @@ class MissingTold(NamedTuple):
     messages: int
 
 
+class PacesNoted(NamedTuple):
+    """One call of the noting: complete hours, and the paces in them, one for each app and key."""
+
+    hours: int
+    paces: int
+
+
 class WatchTold(NamedTuple):
     """One pass of the watch: burning caps, apps and keys that run away, in how many messages."""
 

@@ -28,9 +28,12 @@ MARGIN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WatchCounts(JobCounts):
-    """What one run noted and told; in a dry run what it would tell, and no message."""
+    """What one run noted and told; in a dry run what it would tell, and no message.
 
-    hours: int = 0
+    Hours in which nobody was admitted are no work: a tick that only notes them says nothing.
+    """
+
+    paces: int = 0
     burns: int = 0
     runaways: int = 0
     messages: int = 0
@@ -42,27 +45,27 @@ async def run(ctx: JobContext) -> WatchCounts:
     if ctx.dry_run:
         untold = await watch.count_untold(MAX_TOLD, ctx.now)
         return WatchCounts(burns=untold.burns, runaways=untold.runaways)
-    hours = 0
+    paces = 0
     left = True
     try:
         for _ in range(MAX_CALLS):
             if ctx.deadline.reached(NOTE_MARGIN_SECONDS):
                 break
             noted = await watch.note_hours(HOURS_AT_ONCE, ctx.now)
-            hours += noted
-            if noted < HOURS_AT_ONCE:
+            paces += noted.paces
+            if noted.hours < HOURS_AT_ONCE:
                 left = False
                 break
         # judged by half a history, what is usual could pass for a runaway
         if left or ctx.deadline.reached(MARGIN_SECONDS):
-            return WatchCounts(leftover=True, hours=hours)
+            return WatchCounts(leftover=True, paces=paces)
         told = await watch.tell(MAX_TOLD, ctx.now)
     except LockTimeoutError:
         # another process notes or tells right now
-        return WatchCounts(leftover=True, hours=hours)
+        return WatchCounts(leftover=True, paces=paces)
     return WatchCounts(
         leftover=MAX_TOLD in {told.burns, told.runaways},
-        hours=hours,
+        paces=paces,
         burns=told.burns,
         runaways=told.runaways,
         messages=told.messages,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         JobSchedule,
         MissingTold,
         MonthRolled,
+        PacesNoted,
         ReportDue,
         ReportsBuilt,
         TickLease,
@@ -65,8 +66,8 @@ class Diagnosis(Protocol):
 class Watch(Protocol):
     """What watch needs: the usual pace of each hour, and telling what stands out from it."""
 
-    async def note_hours(self, limit: int, now: datetime | None) -> int:
-        """Note at most ``limit`` complete hours that aren't yet, oldest first; how many."""
+    async def note_hours(self, limit: int, now: datetime | None) -> PacesNoted:
+        """Note at most ``limit`` complete hours that aren't yet, oldest first."""
 
     async def tell(self, limit: int, now: datetime | None) -> WatchTold:
         """Tell at most ``limit`` burning caps and as many runaways, written with the note of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.models import WatchTold
+from worker.models import PacesNoted, WatchTold
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
@@ -31,16 +31,15 @@ class PostgresWatch:
         self._routes = routes
         self._settings = settings
 
-    async def note_hours(self, limit: int, now: datetime | None) -> int:
+    async def note_hours(self, limit: int, now: datetime | None) -> PacesNoted:
         """Note at most ``limit`` complete hours, oldest first; none where it is switched off."""
         if self._settings.off:
-            return 0
+            return PacesNoted(0, 0)
         with translated():
             row = await self._pool.fetchrow(self._queries["note_paces"], now, limit)
         if row is None:
             raise RuntimeError("quota_paces_note returned no row")
-        hours: int = row["hours"]
-        return hours
+        return PacesNoted(row["hours"], row["rows"])
 
     async def tell(self, limit: int, now: datetime | None) -> WatchTold:
         """Tell at most ``limit`` burning caps and as many runaways."""
