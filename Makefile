@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-fast mutants long races crash month hermes kubernetes lint format bench clean requirements
+.PHONY: demo test test-fast mutants long races crash month chaos hermes kubernetes lint format bench clean requirements
 
 demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
@@ -57,6 +57,11 @@ crash: $(VENV)/.dev-installed
 # Fresh seeds, which it prints; QUOTA_WORKER_MONTHS says how many, QUOTA_WORKER_SEED repeats one.
 month: $(VENV)/.dev-installed
 	QUOTA_WORKER_MONTH=1 $(BIN)/python -m pytest -q -s tests/month
+
+# A hard week, compressed: real processes, servers and receivers, and what befalls them, for six minutes and the time to
+# recover. A fresh seed, which it prints; QUOTA_WORKER_SEED repeats one, QUOTA_WORKER_CHAOS_MINUTES makes it shorter or longer.
+chaos: $(VENV)/.dev-installed
+	PYTHONPATH=tests $(BIN)/python -m chaos
 
 # A tick by a real Hermes Agent, with the files that `install` wrote. It is large, and in an environment of its own.
 hermes: $(VENV)/.dev-installed $(VENV).hermes/.installed
