@@ -21,6 +21,7 @@ from bench.reports import reports
 from bench.roll import roll
 from bench.status import status
 from bench.tick import tick
+from bench.upkeep import upkeep
 from bench.watch import watch
 from worker.errors import QuotaWorkerError
 
@@ -44,6 +45,7 @@ MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "tick": tick,
     "decide": decide,
     "expire": expire,
+    "upkeep": upkeep,
     "roll": roll,
     "status": status,
     "reports": reports,

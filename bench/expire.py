@@ -148,7 +148,7 @@ def _beside_gateway(bench: Bench, loaded: str) -> list[tuple[float, float]]:
         database = bench.cluster.copy(loaded)
         values: dict[bool, float] = {}
         for beside in (True, False) if number % 2 == 0 else (False, True):
-            values[beside] = _p99_during(bench, database) if beside else _p99(bench, database)
+            values[beside] = _p99_during(bench, database) if beside else p99(bench, database)
         rounds.append((values[True], values[False]))
         tell(f"  p99 {rounds[-1][0]:.2f} / {rounds[-1][1]:.2f} ms")
         _check(bench, database)
@@ -166,7 +166,7 @@ def _p99_during(bench: Bench, database: str) -> float:
     ) as job:
         try:
             time.sleep(START_SECONDS)
-            value = _p99(bench, database)
+            value = p99(bench, database)
             if job.poll() is not None:
                 raise PgbenchError(
                     "expire: reconcile had ended before the gateway's requests: "
@@ -178,7 +178,8 @@ def _p99_during(bench: Bench, database: str) -> float:
     return value
 
 
-def _p99(bench: Bench, database: str) -> float:
+def p99(bench: Bench, database: str) -> float:
+    """Of a gateway's reservations, in milliseconds."""
     load = Load(
         "reserve", script_file("reserve"), 0, bench.options.tenants - 1, clients=GATEWAY_CLIENTS
     )

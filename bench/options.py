@@ -12,6 +12,7 @@ THREADS = 2
 TENANTS = 10_000
 WARN_TENANTS = 1_000_000
 OVERDUE = 1_000_000
+OLD = 1_000_000
 ROLL_ROWS = 10_000_000
 REPORT_DEPARTMENTS = 2_000
 DEPARTMENTS = 100
@@ -36,6 +37,7 @@ class Options:
     tenants: int
     warn_tenants: int
     overdue: int
+    old: int
     roll_rows: int
     report_departments: int
     strict: bool
@@ -62,6 +64,7 @@ def read_options(names: tuple[str, ...]) -> Options:
     number("tenants", TENANTS, "size of the fleet")
     number("warn_tenants", WARN_TENANTS, "size of the fleet for the warning decision")
     number("overdue", OVERDUE, "reservations whose time ran out")
+    number("old", OLD, "reservations of a month that was closed long ago")
     number("roll_rows", ROLL_ROWS, "daily rows of the month that is rolled")
     number("report_departments", REPORT_DEPARTMENTS, "departments that get a report")
     parser.add_argument(
@@ -110,6 +113,7 @@ def read_options(names: tuple[str, ...]) -> Options:
         tenants=args.tenants,
         warn_tenants=args.warn_tenants,
         overdue=args.overdue,
+        old=args.old,
         roll_rows=args.roll_rows,
         report_departments=args.report_departments,
         strict=args.strict,

@@ -79,6 +79,19 @@ CALL warm_for_expiry($1)
 -- name: load_overdue
 SELECT load_overdue($1, $2, $3)
 
+-- name: load_old
+SELECT load_old($1, $2, $3)
+
+-- name: old_requests
+SELECT count(*) FROM quota_reservations r WHERE r.ended_at < clock_timestamp() - interval '45 days'
+
+-- name: reservation_blocks
+SELECT pg_relation_size('quota_reservations') / current_setting('block_size')::bigint
+
+-- name: delete_bare
+DELETE FROM quota_reservations r
+ WHERE r.ctid >= $1::text::tid AND r.ctid < $2::text::tid AND r.ended_at < clock_timestamp() - interval '45 days'
+
 -- name: overdue
 SELECT count(*) FROM quota_reservations r WHERE r.state = 'open' AND r.expires_at <= clock_timestamp()
 

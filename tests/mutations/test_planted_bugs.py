@@ -24,6 +24,7 @@ from mutations import (
     planted_reports,
     planted_requests,
     planted_sources,
+    planted_upkeep,
     planted_watch,
 )
 from mutations.planting import Planted, is_red, mutated
@@ -42,6 +43,7 @@ BUGS = [
     *planted_races.BUGS,
     *planted_reports.BUGS,
     *planted_sources.BUGS,
+    *planted_upkeep.BUGS,
     *planted_watch.BUGS,
 ]
 QUICK = {

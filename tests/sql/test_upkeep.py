@@ -159,9 +159,12 @@ async def test_tenants_that_are_at_work_are_passed_over_until_a_later_walk(
     await conn.execute("UPDATE quota_months SET closed_at = $1", NOON + 12 * DAY)
     correcting = other.transaction()
     await correcting.start()
+    # as its first statement does: it has read the request, or is about to
+    await other.execute("SELECT pg_advisory_xact_lock(hashtextextended('a', 1))")
+    assert await sweep(conn, "quota_reservations", MID_MARCH) == 1
     late = await Calls(other).settle("a", "r", (1, 1, 1), now=MID_MARCH)
     assert late["outcome"] == "corrected"
-    assert await sweep(conn, "quota_reservations", MID_MARCH) == 1
+    assert await sweep(conn, "quota_reservations", MID_MARCH) == 0
     await correcting.commit()
     assert await conn.fetchval("SELECT tenant_id FROM quota_reservations") == "a"
     assert await sweep(conn, "quota_reservations", MID_MARCH) == 1
@@ -189,7 +192,9 @@ async def test_of_two_at_once_one_does_the_work(conn: Connection, connect: Conne
     assert await sweep(conn, "quota_reservations", MID_MARCH) == 1
 
 
-async def test_batches_go_on_where_the_last_one_stopped(conn: Connection) -> None:
+@pytest.mark.parametrize("blocks", [7, 60])
+async def test_batches_go_on_where_the_last_one_stopped(conn: Connection, blocks: int) -> None:
+    """Few blocks with less than a batch of rows, and many with more."""
     calls = Calls(conn)
     await tenant(calls, "t")
     await settled(calls, "r", NOON)
@@ -205,8 +210,9 @@ async def test_batches_go_on_where_the_last_one_stopped(conn: Connection) -> Non
     batches = []
     for _ in range(100):
         row = await conn.fetchrow(
-            "SELECT removed, done FROM quota_upkeep('quota_reservations', 40, $1, 300, 7)",
+            "SELECT removed, done FROM quota_upkeep('quota_reservations', 40, $1, 300, $2)",
             MID_MARCH,
+            blocks,
         )
         assert row is not None
         assert row["removed"] <= 300
