@@ -29,6 +29,8 @@ DOUBTING = {
 }
 # how long after its arrival a message may still wait to be noted, on a machine that has much to do
 NOTING_SECONDS = 5.0
+# from a request to the note that it was refused
+REFUSING_SECONDS = 40.0
 # a cause for giving a message up, and the answers of a receiver that explain it
 GIVEN_UP = {
     "bot_removed": ("gone",),
@@ -119,7 +121,15 @@ class Told:
             self.faults.append(f"outbox: LOST {name}: its request doesn't name it")
 
     def _dead(self, row: asyncpg.Record, name: str) -> None:
-        modes = {one["mode"] for one in self._arrivals_of(row)}
+        # a digest that was refused keeps no id
+        refused_at = row["failed_at"].timestamp()
+        modes = {
+            one["mode"]
+            for one in self.arrivals
+            if one["channel"] == row["channel"]
+            and refused_at - REFUSING_SECONDS < one["t"] < refused_at + 1
+            and (row["subject"] or "") in one["text"]
+        }
         if not modes & set(GIVEN_UP.get(row["last_failure"], ())):
             why = f"{row['last_failure']} {row['last_detail']}"
             self.faults.append(f"outbox: {name} was given up ({why}), its receiver: {modes}")
