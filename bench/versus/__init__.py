@@ -1,0 +1,1 @@
+"""quota-worker and Prometheus Alertmanager: the same alerts, the same faults, one receiver."""
