@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
+from acceptance.here import quota_worker_here
 from acceptance.program import until
 from acceptance.schedule_world import crossing, schedule
 from worker.assets import Assets
@@ -121,6 +123,18 @@ async def test_migrate_reserve_and_settle(bouncer: Path, new_database) -> None:
     )
     assert tuple(used) == (150, 13500, 0)
     await pool.close()
+
+
+async def test_doctor_notices_the_pooler(bouncer: Path, dsn: str) -> None:
+    pooled = through(bouncer, dsn)
+    done = await quota_worker_here(pooled, "doctor")
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"^note +pooler ", done.out, re.MULTILINE)
+    assert "could not be looked at" not in done.out
+    done = await quota_worker_here(pooled, "doctor", QUOTA_WORKER_LISTEN_DSN=dsn)
+    assert re.search(r"^ok .*\bpooler\b", done.out, re.MULTILINE)
+    direct = (await quota_worker_here(dsn, "doctor")).out
+    assert re.search(r"^ok .*\bpooler\b", direct, re.MULTILINE)
 
 
 async def test_commands_and_ticks(bouncer: Path, new_database) -> None:

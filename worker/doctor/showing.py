@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from worker import __version__
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from worker.status_text import Palette
 
+DATABASE: Final = "database"
+COLUMNS: Final = 80
 STYLES: Final = {FAULT: "alarm", WARNING: "warning", NOTE: "head", OK: "dim"}
 
 
@@ -22,15 +25,22 @@ def worst_first(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def render_text(findings: Sequence[Finding], palette: Palette) -> str:
-    """A line for each finding, its cure below it, and the sum at the end."""
+    """A line for each finding, its cure below it, and the sum at the end.
+
+    What is well is named alone, but for which database it was: else the rest would scroll away.
+    """
     severity_width = max(map(len, SEVERITIES))
-    width = max((len(finding.check) for finding in findings), default=0)
+    told = [one for one in worst_first(findings) if one.severity != OK or one.check == DATABASE]
+    well = [one.check for one in findings if one.severity == OK and one not in told]
+    width = max((len(finding.check) for finding in told), default=0)
     lines = []
-    for finding in worst_first(findings):
+    for finding in told:
         severity = palette.paint(f"{finding.severity:<{severity_width}}", STYLES[finding.severity])
         lines.append(f"{severity}  {finding.check:<{width}}  {finding.what}")
         if finding.cure:
             lines.append(f"{'':<{severity_width}}  {'':<{width}}  do: {finding.cure}")
+    wrapped = wrap(", ".join(dict.fromkeys(well)), COLUMNS - severity_width - 2)
+    lines += [f"{palette.paint(f'{OK:<{severity_width}}', STYLES[OK])}  {line}" for line in wrapped]
     return "\n".join([*lines, "", summary(findings)])
 
 

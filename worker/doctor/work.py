@@ -37,9 +37,7 @@ STATUS: Final = "quota-worker status"
 
 def ticks(found: TickFacts, *, enforcing: bool) -> list[Finding]:
     """Whether a schedule is at work."""
-    cure = (
-        "quota-worker install --kind cron; or look at the schedule's log, and run quota-worker tick"
-    )
+    cure = "quota-worker tick shows whether one can run; then look at the schedule and its log"
     if found.last_at is None:
         return [
             Finding(
