@@ -29,8 +29,8 @@ def summary(
 ) -> str:
     kinds = Counter(one.kind for one in run.happened)
     states = Counter(row["state"] for row in log)
+    since = next((one.ended for one in run.happened if one.kind == "upgrade"), run.stopped)
     waits = _waits(crossings, told, log)
-    per_cent = quantiles(waits, n=100) if len(waits) > 1 else [0.0] * 99
     figures = told.figures
     lines = [
         ("seed, minutes", f"{run.plan.seed}, {seconds / 60:.1f}"),
@@ -66,16 +66,31 @@ def summary(
         ("longest pause between ticks by cron", f"{ticks.longest_pause_seconds:.0f} s"),
         ("slots of jobs, missing", f"{ticks.slots}, {sum('slot:' in one for one in ticks.faults)}"),
         (
-            "from a charge to the first delivery: p50, p90, p99, most",
-            f"{per_cent[49]:.1f} s, {per_cent[89]:.1f} s, {per_cent[98]:.1f} s, {max(waits, default=0):.1f} s",
+            "from a charge to the first delivery, ticks alone: p50, p90, p99, most",
+            _spread([wait for at, wait in waits if at < since]),
+        ),
+        (
+            "the same, with two schedulers beside them",
+            _spread([wait for at, wait in waits if at >= since]),
         ),
     ]
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
-def _waits(crossings: Crossings, told: Told, log: list[asyncpg.Record]) -> list[float]:
-    """Seconds from the charge that passed a threshold to the first arrival that tells it."""
+def _spread(waits: list[float]) -> str:
+    if len(waits) < 2:
+        return "too few"
+    per_cent = quantiles(waits, n=100)
+    return ", ".join(
+        f"{one:.1f} s" for one in (per_cent[49], per_cent[89], per_cent[98], max(waits))
+    )
+
+
+def _waits(
+    crossings: Crossings, told: Told, log: list[asyncpg.Record]
+) -> list[tuple[float, float]]:
+    """When a threshold was passed, and the seconds from that charge to the first arrival that tells it."""
     found = []
     for row in log:
         if row["state"] != "told" or row["generation"] != 0:
@@ -85,5 +100,5 @@ def _waits(crossings: Crossings, told: Told, log: list[asyncpg.Record]) -> list[
         crossed_at = course.crossed_at(row["threshold"]) if course else None
         first = told.first.get(row["message_key"])
         if crossed_at is not None and first is not None:
-            found.append(max(0.0, first - crossed_at))
+            found.append((crossed_at, max(0.0, first - crossed_at)))
     return found
