@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from bench.measures import Bench
 
 RUNS_MAX = 20
-# About 1,000 rows.
-BARE_BLOCKS = 45
+# About as many rows as a batch has.
+BARE_BLOCKS = 23
 BATCHES_MAX = 100_000
 START_SECONDS = 1.0
 STOP_SECONDS = 60
-# It rests as long as it works, for the gateways' sake.
-RATE_MIN = 0.25
+# A million in less than two minutes. The bare DELETE neither locks tenants nor rests.
+RATE_MIN = 10_000
 
 
 def upkeep(bench: Bench) -> list[Row]:
@@ -62,12 +62,17 @@ def upkeep(bench: Bench) -> list[Row]:
     latencies = _beside_gateway(bench, loaded)
     bench.cluster.drop(loaded)
     return [
+        Row(
+            "upkeep",
+            f"requests removed a second; {old:,} old requests",
+            min(rate for rate, _ in rounds),
+            target=RATE_MIN,
+        ),
         ratio_row(
             "upkeep",
-            f"upkeep / bare DELETE in batches of {BATCH_ROWS:,}; {old:,} old requests",
+            "the same / bare DELETE in batches of as many",
             rounds,
-            target=RATE_MIN,
-            detail=f"{tenants:,} tenants; it rests between its batches",
+            detail=f"{tenants:,} tenants; batches of {BATCH_ROWS:,}, with a rest after each",
         ),
         ratio_row(
             "upkeep",

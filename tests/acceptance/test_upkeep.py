@@ -110,12 +110,12 @@ async def test_a_run_that_is_stopped_leaves_the_rest_to_the_next(
         first = await upkeep.run(
             JobContext(MID_MARCH, deadline, False, ports, monotonic_seconds, rest)
         )
-        assert (first.requests, first.leftover) == (2000, True)
-        assert len(await requests(conn)) == 503
+        assert (first.requests, first.leftover) == (1000, True)
+        assert len(await requests(conn)) == 1503
         second = await upkeep.run(
             JobContext(MID_MARCH, Deadline(60, monotonic_seconds), False, ports)
         )
-        assert (second.requests, second.leftover) == (503, False)
+        assert (second.requests, second.leftover) == (1503, False)
     finally:
         await pool.close()
 

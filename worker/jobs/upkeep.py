@@ -17,10 +17,12 @@ from worker.jobs.context import JobCounts
 if TYPE_CHECKING:
     from worker.jobs.context import JobContext
 
-BATCH_ROWS: Final = 1_000
+# The tenants of a batch are locked until its commit.
+BATCH_ROWS: Final = 500
 # A dry run counts no further, in each table.
 COUNT_ROWS: Final = 10_000
-# Gateways share the disk and the processor: the job rests as long as its batch took, in bounds.
+# Gateways share the disk and the processor: it rests so many times as long as a batch took.
+REST_TIMES: Final = 2
 REST_SECONDS_MAX: Final = 0.2
 # Of a tick's 240 s and of five minutes: what is left is taken up by the next tick.
 RUN_SECONDS: Final = 90.0
@@ -118,5 +120,5 @@ async def _sweep(ctx: JobContext, one: Swept, ends_at: float) -> tuple[int, bool
         if batch.done:
             return total, True
         if batch.removed:
-            await ctx.sleep(min(ctx.monotonic() - began, REST_SECONDS_MAX))
+            await ctx.sleep(min(REST_TIMES * (ctx.monotonic() - began), REST_SECONDS_MAX))
     return total, False
