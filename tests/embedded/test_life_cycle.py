@@ -19,7 +19,7 @@ from worker.assets import Assets
 from worker.errors import DataFolderError
 from worker.postgres.accounts import Account, default_home
 from worker.postgres.binaries import find_binaries, may_run
-from worker.postgres.embedded import EmbeddedServer
+from worker.postgres.embedded import LOG_MAX_BYTES, EmbeddedServer
 
 from conftest import chosen_binaries
 
@@ -53,6 +53,19 @@ async def test_keeps_its_rows_over_restarts_and_listens_on_no_port(server_home: 
     assert not server.is_ready()
     with make_server(server_home / "pg") as server:
         assert await query(server, "SELECT n FROM kept") == 7
+
+
+async def test_a_log_that_grew_beside_a_running_server_begins_anew(server_home: Path) -> None:
+    with make_server(server_home / "pg") as server:
+        with server.log_file.open("a") as log:
+            log.write("x" * (LOG_MAX_BYTES + 1))
+        with make_server(server_home / "pg"):
+            assert server.log_file.stat().st_size < 1000
+            assert server.log_file.with_suffix(".log.1").stat().st_size == LOG_MAX_BYTES
+            with pytest.raises(asyncpg.PostgresError):
+                await query(server, "SELECT no_such_column")
+            assert "no_such_column" in server.log_file.read_text()
+            assert "\0" not in server.log_file.read_text()  # where it was cut, it goes on
 
 
 async def test_recovers_after_kill_9_of_the_postmaster(server_home: Path) -> None:

@@ -226,6 +226,7 @@ class EmbeddedServer:
         binaries = self._binaries()
         self.cluster.refuse_other_major(binaries)
         if self._is_up(binaries):
+            self._shorten_log()
             return
         runnable = binaries
         if not self.cluster.is_own and not may_run(binaries, self.account):
@@ -345,6 +346,16 @@ class EmbeddedServer:
             self.log_file.touch(mode=0o600)
         if not self.cluster.is_own:
             os.chown(self.log_file, self.account.uid, self.account.gid)
+
+    def _shorten_log(self) -> None:
+        """The same beside a running server: it appends, wherever the file ends by then."""
+        with contextlib.suppress(OSError):  # a full disk is no reason not to work
+            if self.log_file.stat().st_size > LOG_MAX_BYTES:
+                (older := self.log_file.with_suffix(".log.1")).touch(mode=0o600)
+                with self.log_file.open("rb") as log:
+                    log.seek(-LOG_MAX_BYTES, os.SEEK_END)
+                    older.write_bytes(log.read(LOG_MAX_BYTES))
+                os.truncate(self.log_file, 0)
 
     def _log_tail(self, begin: int) -> str:
         with self.log_file.open("rb") as log:
