@@ -53,11 +53,17 @@ class UnpricedWorked(NamedTuple):
 
 
 class MonthRolled(NamedTuple):
-    """What one ``quota_roll_month`` call did to one billing month (its first day)."""
+    """What one ``quota_roll_month`` call did to one billing month (its first day).
+
+    ``closed_early``: before its grace is over by the database's clock. ``held_back``: it is over
+    by that clock and not by this machine's, so the month stays open.
+    """
 
     month: date
     rows: int
     closed: bool
+    closed_early: bool
+    held_back: bool
 
 
 class JobSchedule(NamedTuple):

@@ -10,6 +10,7 @@ from worker.months_report import GRACE_HOURS
 from worker.status_text import table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from worker.months_report import MonthRow, MonthsReport
@@ -44,6 +45,7 @@ def months_text(report: MonthsReport) -> str:
             f"billing months in {zone}, the latest first; cost in {report.currency}",
             "",
             table(_HEADER, [_cells(row, report) for row in report.rows], _RIGHT),
+            *_early_words(report.rows),
         )
     )
 
@@ -66,6 +68,7 @@ def _row_document(row: MonthRow, now: datetime) -> dict[str, object]:
         "ends_at": _utc(row.ends_at),
         "closes_at": _utc(row.ends_at + GRACE) if state in {OPEN, CLOSING} else None,
         "closed_at": _utc(row.closed_at),
+        "closed_early": row.closed_early,
         "rolled_at": _utc(row.rolled_at),
         "completions": row.completions,
         "input_tokens": row.input_tokens,
@@ -103,7 +106,8 @@ def _cells(row: MonthRow, report: MonthsReport) -> list[str]:
 def _state_words(row: MonthRow, report: MonthsReport) -> str:
     state = state_of(row, report.now)
     if state == CLOSED:
-        return f"closed {_local(row.closed_at, report)}"
+        early = ", early" if row.closed_early else ""
+        return f"closed {_local(row.closed_at, report)}{early}"
     if state == CLOSING:
         hours = -((report.now - row.ends_at - GRACE) // HOUR)
         return f"closing in {hours} {'hour' if hours == 1 else 'hours'}"
@@ -113,6 +117,17 @@ def _state_words(row: MonthRow, report: MonthsReport) -> str:
             return f"due: {row.open_requests:,} {requests} open"
         return "due: closes at the next roll"
     return OPEN
+
+
+def _early_words(rows: Sequence[MonthRow]) -> list[str]:
+    early = [f"{row.month:%Y-%m}" for row in rows if row.closed_early]
+    if not early:
+        return []
+    return [
+        "",
+        "early: closed before its end and the 72 hours after it had come, by --as-of or by a clock",
+        f"that was ahead. Once it is over: quota-worker audit --month {early[0]} --repair",
+    ]
 
 
 def _amount(nanos: int) -> str:

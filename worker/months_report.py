@@ -19,6 +19,7 @@ class MonthRow:
 
     ``adjustments``: rows of earlier, closed months that this one has, with their tokens and cost.
     ``open_requests`` keep the month from closing. ``rolled_at`` None: never rolled.
+    ``closed_early``: when it was closed its grace was not over by the database's clock.
     """
 
     month: date
@@ -35,6 +36,7 @@ class MonthRow:
     adjusted_tokens: int
     adjusted_cost_nanos: int
     open_requests: int
+    closed_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

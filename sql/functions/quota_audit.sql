@@ -41,8 +41,11 @@ BEGIN
       FROM quota_audit_departments(v_month, v_span) d;
     RETURN QUERY
     SELECT 'drift', 'closed', c.tenant_id, l.department_id, l.environment, v_month, c.dimension, c.expected, c.found,
-           NULL::text, 'the closed month''s totals and adjustments differ from its days: a day was changed by something '
-                       'other than the ledger''s functions'
+           NULL::text,
+           CASE WHEN EXISTS (SELECT FROM quota_months m WHERE m.month = v_month AND m.closed_clock < quota_month_end(v_month))
+                THEN 'the month was closed before it was over: what was charged in it after that is in no totals yet'
+                ELSE 'the closed month''s totals and adjustments differ from its days: a day was changed by something '
+                     'other than the ledger''s functions' END
       FROM quota_audit_closed(v_month, NULL) c
       LEFT JOIN tenant_limits l ON l.tenant_id = c.tenant_id;
     RETURN QUERY

@@ -2,7 +2,8 @@
 --
 -- A month's reports are due once it is closed, and on day p_day of the month after it (NULL: at once), for 35 days:
 -- what was closed before reports were switched on is not told. Later, only a month that has reports, where outcomes of
--- it were imported since. Departments: those with usage, a budget or a top-up, or an adjustment in that month.
+-- it were imported since. A month in which nothing was used is told where there was a budget, and while it is the last
+-- month: "nothing" is an answer, but one of a month long ago helps nobody. Departments: those with usage, a budget or a top-up, or an adjustment in that month.
 -- Changes nothing, takes no locks.
 CREATE OR REPLACE FUNCTION quota_report_due(
     p_now timestamptz, p_day int DEFAULT NULL, p_after_month date DEFAULT NULL, p_after_department text DEFAULT NULL,
@@ -24,7 +25,11 @@ AS $$
         SELECT c.month, c.import_id
           FROM closed c
          WHERE c.due_at > p_now - interval '35 days'
-           AND EXISTS (SELECT FROM quota_month_parts p WHERE p.month = c.month)
+           AND (EXISTS (SELECT FROM quota_month_parts p WHERE p.month = c.month)
+                OR c.month >= quota_month(quota_day(p_now)) - interval '1 month'
+                   AND EXISTS (SELECT FROM quota_month_budgets b
+                                WHERE b.month = c.month
+                                  AND (b.monthly_tokens IS NOT NULL OR b.monthly_cost_cents IS NOT NULL OR b.topups > 0)))
             OR EXISTS (SELECT FROM quota_reports r WHERE r.month = c.month AND r.seen_import < c.import_id)
     )
     SELECT d.month, k.department_id

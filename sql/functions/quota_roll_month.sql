@@ -5,7 +5,7 @@
 -- It closes once the month's local end plus p_grace_hours is past and no reservation of
 -- it is open; then its rows are frozen as they stand in this transaction. What legacy programs wrote
 -- directly counts then as far as it was folded in (quota_book_legacy_month, before); what is folded in later is an
--- adjustment. adjusts_month names the closed month in rows of adjustments (quota_book_adjustments).
+-- adjustment. By a p_now to come a month closes before its time: closed_clock tells so. adjusts_month names the closed month in rows of adjustments (quota_book_adjustments).
 --
 -- A tenant's month is the sum of its days in quota_usage (used: posted and held). What
 -- its requests were charged goes to the department, environment, model and app of their
@@ -76,7 +76,8 @@ BEGIN
 
     UPDATE quota_months m
        SET rolled_at = v_now, rolled_snapshot = v_snapshot, closed_at = CASE WHEN v_closing THEN v_now END,
-           closed_snapshot = CASE WHEN v_closing THEN v_snapshot END
+           closed_snapshot = CASE WHEN v_closing THEN v_snapshot END,
+           closed_clock = CASE WHEN v_closing THEN clock_timestamp() END
      WHERE m.month = p_month;
     closed := v_closing;
 END

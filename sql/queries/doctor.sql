@@ -11,7 +11,8 @@ SELECT clock_timestamp() AS at, current_setting('server_version_num')::int AS ve
        split_part(current_setting('server_version'), ' ', 1) AS version, current_database()::text AS database,
        current_user::text AS user_name, pg_backend_pid() AS process, pg_is_in_recovery() AS standby,
        n.nspname::text AS schema_name,
-       (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS connections,
+       -- pg_stat_activity hides others' from whoever may not see them
+       (SELECT coalesce(sum(a.numbackends), 0)::bigint FROM pg_stat_database a) AS connections,
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS connections_max,
        (SELECT json_object_agg(s.name, s.reset_val)::text FROM pg_settings s
          WHERE s.name IN ('default_transaction_read_only', 'synchronous_commit', 'fsync', 'full_page_writes',
@@ -221,7 +222,10 @@ SELECT c.at,
        (SELECT count(*) FROM quota_unpriced) AS unpriced, (SELECT min(u.since) FROM quota_unpriced u) AS unpriced_since,
        (SELECT min(x.crossed_at) FROM quota_crossings x) AS crossed_at,
        (SELECT min(m.month) FROM quota_months m
-         WHERE m.closed_at IS NULL AND quota_month_end(m.month) + interval '96 hours' < c.at) AS unclosed
+         WHERE m.closed_at IS NULL AND quota_month_end(m.month) + interval '96 hours' < c.at) AS unclosed,
+       (SELECT min(m.month) FROM quota_months m
+         WHERE m.closed_clock < quota_month_end(m.month)
+           AND (c.at < quota_month_end(m.month) OR EXISTS (SELECT FROM quota_audit_closed(m.month, NULL)))) AS closed_early
   FROM (SELECT clock_timestamp() AS at OFFSET 0) AS c;
 
 -- name: doctor_sources

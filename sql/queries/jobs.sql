@@ -22,4 +22,10 @@ SELECT quota_book_adjustments($1::timestamptz) AS booked;
 SELECT quota_book_legacy_month($1::date, $2::integer, $3::timestamptz) AS booked;
 
 -- name: roll_month
-SELECT rows, closed FROM quota_roll_month($1::date, $2::timestamptz);
+-- $3: the clock of the program's machine. Closing is for good, so by the clock ($2 NULL) a month closes only when both
+-- clocks say that its grace is over; held_back: this one alone says not. closed_early: by a time to come.
+SELECT r.rows, r.closed, r.closed AND c.closes_at > clock_timestamp() AS closed_early, c.held_back
+  FROM (SELECT k.closes_at, $2::timestamptz IS NULL AND k.closes_at <= clock_timestamp()
+                                AND k.closes_at > $3::timestamptz AS held_back
+          FROM (SELECT quota_month_end($1::date) + interval '72 hours' AS closes_at) k) c
+ CROSS JOIN LATERAL quota_roll_month($1::date, $2::timestamptz, CASE WHEN c.held_back THEN 1000000 ELSE 72 END) r;

@@ -95,6 +95,7 @@ UPDATE quota_outcome_imports i
 -- name: draft_groups
 -- What the file brought, by month and metric, the latest months first.
 SELECT g.month, g.metric, g.departments, g.total, m.closed_at IS NOT NULL AS closed,
+       EXISTS (SELECT FROM quota_reports r WHERE r.month = g.month) AS reported,
        count(*) OVER () AS groups
   FROM (SELECT d.month, d.metric, count(*) AS departments, sum(d.value) AS total
           FROM quota_outcome_drafts d

@@ -93,7 +93,7 @@ async def test_imports_replace_as_a_whole_and_keep_their_history(
         ),
     )
     assert "3 rows: 2 added, 0 changed, 1 unchanged, 1 removed" in done.out
-    assert "closed: the next report of it is a new revision" in done.out
+    assert "closed, not reported yet" in done.out
     assert "read as GB18030" in done.err
     assert (
         "removed, as the file has them no more (--keep-others keeps them): 2026-10 orders of 'sales'\n"
@@ -163,7 +163,7 @@ async def test_lists_and_the_template(
     report = json.loads(done.out)
     assert (done.code, report["rows"], report["added"], report["unchanged"]) == (0, 6, 4, 2)
     assert report["groups"][0] == {
-        "month": "2026-10", "metric": "gmv", "departments": 3, "total": "10.10", "closed": False,
+        "month": "2026-10", "metric": "gmv", "departments": 3, "total": "10.10", "closed": False, "reported": False,
     }  # fmt: skip
 
 

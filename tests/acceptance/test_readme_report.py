@@ -7,7 +7,7 @@ import re
 import shlex
 import socket
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +29,17 @@ do kill -0 $server; sleep 0.1; done
 """
 
 
+def last_closed_month() -> date:
+    """Its last day. The 72 hours after a month, and an hour to run in, belong to that month."""
+    four_days_ago = datetime.now(UTC).date() - timedelta(days=4)
+    return four_days_ago.replace(day=1) - timedelta(days=1)
+
+
 def recipe(port: int) -> list[str]:
     """The section's blocks, of a month that is closed by now whatever the clock says."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     section = text[text.index("\n## Monthly report\n") : text.index("\n## Schedules\n")]
-    month = datetime.now(UTC).date().replace(day=1) - timedelta(days=40)
+    month = last_closed_month()
     for old, new in (("2026-10", f"{month:%Y-%m}"), ("Oct 2026", f"{month:%b %Y}")):
         section = section.replace(old, new)
     section = section.replace("8025", str(port))
@@ -41,6 +47,9 @@ def recipe(port: int) -> list[str]:
 
 
 def without_times(text: str) -> str:
+    """Nor the month since, which is listed as closing where a month has just begun."""
+    since = last_closed_month() + timedelta(days=1)
+    text = re.sub(rf"^{since:%Y-%m} .*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "(time)", text)
 
 

@@ -8,7 +8,7 @@ import json
 from calendar import monthrange
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from zoneinfo import ZoneInfo
 
 import asyncpg
@@ -43,6 +43,14 @@ channels = ["mail"]
 [report]
 channel = "mail"
 to = ["cfo@example.com"]
+"""
+SETTINGS = """
+[channels.mail]
+kind = "email"
+host = "localhost"
+sender = "quota@example.com"
+[report]
+channel = "mail"
 """
 NOW = "2026-11-20T00:00:00Z"  # September is too long ago to be told
 LATER = "2026-11-20T00:05:00Z"
@@ -155,7 +163,9 @@ async def test_a_preview_is_a_file_and_no_file_is_written_over(
     assert (tmp_path / "roi-2026-10.html").read_text(encoding="utf-8") == "mine"
 
 
-async def test_a_month_closed_ahead_of_the_clock_is_shown_whole(dsn: str, conn: Connection) -> None:
+async def test_a_month_closed_ahead_of_the_clock_is_shown_whole_and_named(
+    dsn: str, conn: Connection, tmp_path: Path
+) -> None:
     """As a replay's `--as-of` closes it: its days are the month's, not those up to today."""
     calls = Calls(conn)
     now: datetime = await conn.fetchval("SELECT clock_timestamp()")
@@ -170,9 +180,37 @@ async def test_a_month_closed_ahead_of_the_clock_is_shown_whole(dsn: str, conn: 
     await calls.reserve("a", "r", (10, 5, 100), now=now)
     await calls.settle("a", "r", (10, 5, 100), now=now)
     later = (now + timedelta(days=40)).isoformat()
-    assert (await quota_worker(dsn, "run", "roll_month", "--as-of", later)).code == 0
+    closed = await quota_worker(dsn, "run", "roll_month", "--as-of", later)
+    assert (closed.code, closed.err.count("closed for good before the end")) == (0, 1)
     today = now.astimezone(ZoneInfo(zone)).date()
     shown = await quota_worker(dsn, "report", "--month", f"{today:%Y-%m}", "--format", "json")
     report = json.loads(shown.out)
     assert report["provisional"] is False
     assert len(report["curves"][0]["points"]) == monthrange(today.year, today.month)[1]
+
+    # What is charged from then on is named at once, with what to do.
+    month = f"{today:%Y-%m}"
+    await calls.reserve("a", "s", (1, 1, 7), now=now)
+    await calls.settle("a", "s", (1, 1, 7), now=now)
+    assert ", early" in (await quota_worker(dsn, "months")).out
+    found = await doctor_months(dsn)
+    assert found["severity"] == "warning"
+    assert f"audit --month {month} --repair" in found["cure"]
+    audit = await quota_worker(dsn, "audit", "--month", month)
+    assert "the month was closed before it was over" in audit.out
+
+    # Of a month that closes only in a time to come nothing is due now, and that is said; as is that nobody asked for it.
+    nobody = await quota_worker(dsn, "run", "roi_report")
+    assert (nobody.code, nobody.err.count("the configuration has no [report]")) == (0, 1)
+    settings = tmp_path / "report.toml"
+    settings.write_text(SETTINGS)
+    early = await quota_worker(dsn, "--config", str(settings), "run", "roi_report")
+    assert (early.code, early.err.count("no report is due")) == (0, 1)
+    empty = await quota_worker(dsn, "report", "--month", month, "--department", "")
+    assert (empty.code, empty.err.count("--department is empty")) == (2, 1)
+
+
+async def doctor_months(dsn: str) -> dict[str, str]:
+    report = json.loads((await quota_worker(dsn, "doctor", "--json")).out)
+    (found,) = [one for one in report["findings"] if one["check"] == "months"]
+    return cast("dict[str, str]", found)

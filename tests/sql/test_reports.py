@@ -274,6 +274,33 @@ async def test_a_closed_month_is_told_once_and_again_where_it_changed(
     assert await world.reports.count_due(at("2026-12-24T02:00:00")) == 0
 
 
+async def test_a_month_of_nothing_is_told_where_a_budget_was_set_and_while_it_is_the_last(
+    conn: Connection, pool: asyncpg.Pool
+) -> None:
+    await write_october(conn)
+    await roll(conn, at(CLOSES))
+    world = World(pool)
+    await world.run("2026-11-05T00:00:00")
+    await roll(conn, at("2026-12-04T00:00:00"))
+    # of all, and of sales, which has the budget
+    assert await world.run("2026-12-04T00:00:00") == (2, 3)
+    assert await world.run("2026-12-31T23:59:59") == (0, 0)
+    shown = "SELECT summary FROM quota_reports WHERE month = $1 AND department_id = 'sales'"
+    summary = load_summary(await conn.fetchval(shown, NOVEMBER))
+    assert (summary.ledger.total.completions, summary.budgets[0].cost_allowed_nanos) == (
+        0,
+        100 * UNIT,
+    )
+    # caught up after months: those of nothing in between are nobody's question any more
+    await roll(conn, at("2027-03-04T00:00:00"))
+    assert await world.run("2027-03-04T00:00:00") == (2, 3)
+    told = await conn.fetch("SELECT DISTINCT month FROM quota_reports ORDER BY 1 DESC LIMIT 2")
+    assert [row["month"] for row in told] == [date(2027, 2, 1), NOVEMBER]
+    await conn.execute("DELETE FROM department_budgets")
+    await roll(conn, at("2027-04-04T00:00:00"))
+    assert await world.run("2027-04-04T00:00:00") == (0, 0)
+
+
 async def test_only_what_is_closed_is_stored_and_nothing_older_replaces_it(
     conn: Connection, pool: asyncpg.Pool
 ) -> None:

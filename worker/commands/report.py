@@ -48,6 +48,9 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     form = _format("html" if args.preview else args.format)
     if args.lang is not None and args.lang not in LANGUAGES:
         raise UsageError(f"--lang is one of {', '.join(LANGUAGES)}")
+    if args.department == "":
+        # a script's empty variable must not show one department's reader the figures of all
+        raise UsageError("--department is empty: name one, or leave it out for the report of all")
     folder = args.out or (None if form.is_text else Path())
     if folder is not None and not folder.is_dir():
         raise UsageError(f"--out {folder} is no folder: make it first")

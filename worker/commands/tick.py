@@ -83,6 +83,10 @@ async def run_jobs(
     )
     if beat is not None:
         await beat(report)
+    for remark in month_remarks(report.runs):
+        tell(remark)
+    if always and report.granted and any(job.name == "roi_report" for job in jobs):
+        _tell_idle_reports(deps, report)
     if args.json:
         say_json(as_document(report))
     elif args.dry_run:
@@ -98,6 +102,44 @@ async def run_jobs(
     elif not report.granted:
         tell("another tick is at work: left to it")
     return 1 if report.failed else 0
+
+
+def month_remarks(runs: Sequence[JobRun]) -> list[str]:
+    """What is to be known at once of months that a roll closed, or left open, against a clock."""
+    told = []
+    for counts in (run.counts for run in runs):
+        if early := counts.get("closed_early"):
+            told.append(
+                f"{_months(early)} closed for good before the end and the 72 hours after it have "
+                "come: what is charged in a closed month is in no totals of it; "
+                "quota-worker months marks it as early, docs/months.md says what to do"
+            )
+        if held := counts.get("held_back"):
+            told.append(
+                f"{_months(held)} not closed: by the database's clock it is time, by this "
+                "machine's not; quota-worker doctor says how far they differ"
+            )
+    return told
+
+
+def _tell_idle_reports(deps: Deps, report: TickReport) -> None:
+    """Why a run of roi_report that somebody asked for made nothing."""
+    if deps.delivery().report is None:
+        tell(
+            "no reports are made here: the configuration has no [report]; name the schedule's "
+            "with --config or QUOTA_WORKER_CONFIG, or see docs/report.md"
+        )
+        return
+    for run in report.runs:
+        if run.job == "roi_report" and run.outcome == "done" and not run.counts["due"]:
+            tell(
+                "no report is due: each closed month's was made, or its day has not come; "
+                "quota-worker months says when months close"
+            )
+
+
+def _months(count: int) -> str:
+    return "1 month was" if count == 1 else f"{count} months were"
 
 
 def heartbeat(deps: Deps) -> Callable[[TickReport], Awaitable[None]] | None:

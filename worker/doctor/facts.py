@@ -137,6 +137,7 @@ class BacklogFacts(NamedTuple):
     unpriced_since: datetime | None
     crossed_at: datetime | None
     unclosed: date | None
+    closed_early: date | None = None
 
 
 class SourceFacts(NamedTuple):

@@ -202,6 +202,17 @@ def backlog(found: BacklogFacts) -> list[Finding]:
         )
     else:
         told += ok("crossings", "no crossing waits")
+    if found.closed_early is not None:
+        month = f"{found.closed_early:%Y-%m}"
+        told.append(
+            Finding(
+                "months",
+                WARNING,
+                f"{month} was closed before it was over: what is charged in it after that is in "
+                "no totals",
+                f"once it is over: quota-worker audit --month {month} --repair",
+            )
+        )
     if found.unclosed is not None:
         told.append(
             Finding(
@@ -211,8 +222,8 @@ def backlog(found: BacklogFacts) -> list[Finding]:
                 "quota-worker months says what keeps it open",
             )
         )
-    else:
-        told += ok("months", "no month is overdue")
+    elif found.closed_early is None:
+        told += ok("months", "no month is overdue, and none was closed before it was over")
     return told
 
 

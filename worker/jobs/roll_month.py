@@ -26,19 +26,24 @@ MARGIN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RollCounts(JobCounts):
-    """Months looked at and closed, rows of totals changed, changes of closed months booked."""
+    """Months looked at and closed, rows of totals changed, changes of closed months booked.
+
+    ``closed_early``, ``held_back``: months, as of ``MonthRolled``.
+    """
 
     months: int = 0
     closed: int = 0
     rows: int = 0
     adjustments: int = 0
+    closed_early: int = 0
+    held_back: int = 0
 
 
 async def run(ctx: JobContext) -> RollCounts:
     """One pass over the open months, oldest first."""
     if ctx.dry_run:
         return RollCounts(months=len(await ctx.ports.months.months_to_roll(ctx.now)))
-    rolled = closed = rows = adjustments = 0
+    rolled = closed = rows = adjustments = closed_early = held_back = 0
     leftover = False
     try:
         adjustments = await ctx.ports.months.book_adjustments(ctx.now)
@@ -61,8 +66,16 @@ async def run(ctx: JobContext) -> RollCounts:
         rolled += 1
         rows += result.rows
         closed += result.closed
+        closed_early += result.closed_early
+        held_back += result.held_back
     return RollCounts(
-        leftover=leftover, months=rolled, closed=closed, rows=rows, adjustments=adjustments
+        leftover=leftover,
+        months=rolled,
+        closed=closed,
+        rows=rows,
+        adjustments=adjustments,
+        closed_early=closed_early,
+        held_back=held_back,
     )
 
 

@@ -34,11 +34,17 @@ def groups_table(groups: Sequence[Group]) -> str:
             clipped(visible(one.metric)),
             f"{one.departments:,}",
             number(one.total),
-            "closed: the next report of it is a new revision" if one.closed else "",
+            _reports(one),
         )
         for one in groups
     ]
     return table(("month", "metric", "departments", "total", ""), lines, frozenset({2, 3}))
+
+
+def _reports(group: Group) -> str:
+    if group.reported:
+        return "reported: reports whose figures it changes get a new revision"
+    return "closed, not reported yet" if group.closed else ""
 
 
 def import_line(done: Import, file_name: str) -> str:
@@ -67,6 +73,7 @@ def import_report(done: Import, groups: Sequence[Group], *, dry_run: bool) -> di
                 "departments": one.departments,
                 "total": format(one.total, "f"),
                 "closed": one.closed,
+                "reported": one.reported,
             }
             for one in groups
         ],

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from worker.clock import utc_now
 from worker.models import MonthRolled, TickLease
 from worker.postgres.errors import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import date, datetime
 
     import asyncpg
@@ -97,9 +98,16 @@ class PostgresJobRuns:
 class PostgresMonths:
     """``Months`` on ``sql/queries/jobs.sql``; each roll is one transaction."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        queries: Queries,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """``clock``: this machine's, aware; what closes by the clock must be over by it, too."""
         self._pool = pool
         self._queries = queries
+        self._clock = clock
 
     async def months_to_roll(self, now: datetime | None) -> Sequence[date]:
         """First days of the months that have usage and aren't closed, oldest first."""
@@ -125,11 +133,11 @@ class PostgresMonths:
         """Recompute one open month's totals, closing it when its grace is over."""
         with translated():
             row = await self._pool.fetchrow(
-                self._queries["roll_month"], month, now, timeout=ROLL_SECONDS
+                self._queries["roll_month"], month, now, self._clock(), timeout=ROLL_SECONDS
             )
         if row is None:
             raise RuntimeError("quota_roll_month returned no row")
-        return MonthRolled(month, row["rows"], row["closed"])
+        return MonthRolled(month, *row.values())
 
 
 def _columns(schedules: Sequence[JobSchedule]) -> tuple[list[str], list[int], list[bool]]:

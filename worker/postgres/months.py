@@ -57,6 +57,7 @@ class PostgresMonthsList:
                     adjusted_tokens=int(row["adjusted_tokens"]),
                     adjusted_cost_nanos=int(row["adjusted_cost_nanos"]),
                     open_requests=row["open_requests"],
+                    closed_early=row["closed_early"],
                 )
                 for row in rows
             ),

@@ -58,6 +58,7 @@ class Group:
     departments: int
     total: Decimal
     closed: bool
+    reported: bool
     groups: int
 
 
