@@ -27,8 +27,8 @@ BARE_BLOCKS = 23
 BATCHES_MAX = 100_000
 START_SECONDS = 1.0
 STOP_SECONDS = 60
-# A million in less than two minutes. The bare DELETE neither locks tenants nor rests.
-RATE_MIN = 10_000
+# The bare DELETE neither looks for who may need a row, nor locks tenants, nor rests.
+RATE_MIN = 0.02
 
 
 def upkeep(bench: Bench) -> list[Row]:
@@ -66,12 +66,12 @@ def upkeep(bench: Bench) -> list[Row]:
             "upkeep",
             f"requests removed a second; {old:,} old requests",
             min(rate for rate, _ in rounds),
-            target=RATE_MIN,
         ),
         ratio_row(
             "upkeep",
             "the same / bare DELETE in batches of as many",
             rounds,
+            target=RATE_MIN,
             detail=f"{tenants:,} tenants; batches of {BATCH_ROWS:,}, with a rest after each",
         ),
         ratio_row(
