@@ -39,7 +39,6 @@ BEGIN
     IF v_rule.monthly AND v_bounds.before_day IS NULL THEN
         RETURN;
     END IF;
-    v_rule.condition := quota_upkeep_bound(v_rule.condition, v_bounds);
     SELECT * INTO v_walk FROM quota_upkeep_walks w WHERE w.relation = p_table FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         IF EXISTS (SELECT FROM quota_upkeep_walks w WHERE w.relation = p_table) THEN
@@ -60,7 +59,7 @@ BEGIN
     EXECUTE format('SELECT array_agg(f.ctid), %s FROM (SELECT s.* , s.ctid FROM %I s WHERE s.ctid >= $1 AND s.ctid < $2 AND (%s) LIMIT $3) f',
                    CASE WHEN v_rule.by_tenant THEN 'array_agg(DISTINCT f.tenant_id)' ELSE 'NULL' END, p_table, v_rule.condition)
        INTO v_places, v_tenants
-      USING format('(%s,0)', v_walk.next_block)::tid, format('(%s,0)', v_until)::tid, p_limit;
+      USING format('(%s,0)', v_walk.next_block)::tid, format('(%s,0)', v_until)::tid, p_limit, v_bounds;
     IF v_places IS NOT NULL THEN
         IF v_rule.by_tenant THEN
             v_tenants := quota_lock_who_is_free(v_tenants);
@@ -70,13 +69,13 @@ BEGIN
         -- looked at once more, under the lock
         EXECUTE format('WITH gone AS (DELETE FROM %1$I t WHERE t.ctid = ANY (ARRAY('
                        '    SELECT s.ctid FROM %1$I s WHERE s.ctid = ANY ($1) AND (%2$s) %3$s FOR UPDATE SKIP LOCKED)) RETURNING t.*) %4$s',
-                       p_table, v_rule.condition, CASE WHEN v_rule.by_tenant THEN 'AND s.tenant_id = ANY ($2)' ELSE '' END,
+                       p_table, v_rule.condition, CASE WHEN v_rule.by_tenant THEN 'AND s.tenant_id = ANY ($3)' ELSE '' END,
                        CASE WHEN v_rule.by_tenant
                             THEN ', ids AS (DELETE FROM quota_usage_ids d USING gone g'
                                  ' WHERE d.tenant_id = g.tenant_id AND d.request_id = g.request_id) SELECT count(*) FROM gone'
                             ELSE 'SELECT count(*) FROM gone' END)
            INTO removed
-          USING v_places, v_tenants;
+          USING v_places, NULL, v_tenants, v_bounds;
         v_walk.passed_over := v_walk.passed_over + cardinality(v_places) - removed;
         IF cardinality(v_places) = p_limit THEN    -- the last block may have more
             SELECT split_part(ltrim(max(p)::text, '('), ',', 1)::bigint INTO v_until FROM unnest(v_places) p;
@@ -111,9 +110,9 @@ BEGIN
         RETURN 0;
     END IF;
     EXECUTE format('SELECT count(*) FROM (SELECT FROM %I s WHERE s.ctid >= $1 AND s.ctid < $2 AND (%s) LIMIT $3) f',
-                   p_table, quota_upkeep_bound(v_rule.condition, v_bounds))
+                   p_table, v_rule.condition)
        INTO v_found
       USING format('(%s,0)', coalesce(v_walk.next_block, 0))::tid,
-            format('(%s,0)', coalesce(v_walk.next_block, 0) + p_blocks)::tid, p_limit;
+            format('(%s,0)', coalesce(v_walk.next_block, 0) + p_blocks)::tid, p_limit, v_bounds;
     RETURN v_found;
 END $$;

@@ -24,17 +24,3 @@ AS $$
      CROSS JOIN LATERAL (SELECT array_agg(m.month) AS months FROM quota_months m
                           WHERE m.closed_at < t.until AND m.month <= h.day) c
 $$;
-
--- A rule's condition with the bounds as constants in the place of $4: looked up anew for each row they cost three times as
--- much as all the rest of it.
-CREATE OR REPLACE FUNCTION quota_upkeep_bound(p_condition text, p_bounds quota_upkeep_bounds) RETURNS text
-LANGUAGE sql STABLE
-AS $$
-    SELECT replace(replace(replace(replace(replace(replace(p_condition,
-               '($4).at', quote_nullable((p_bounds).at) || '::timestamptz'),
-               '($4).until', quote_nullable((p_bounds).until) || '::timestamptz'),
-               '($4).waiting_until', quote_nullable((p_bounds).waiting_until) || '::timestamptz'),
-               '($4).months', quote_nullable((p_bounds).months) || '::date[]'),
-               '($4).before_day', quote_nullable((p_bounds).before_day) || '::date'),
-               '($4).before_at', quote_nullable((p_bounds).before_at) || '::timestamptz')
-$$;

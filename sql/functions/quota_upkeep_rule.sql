@@ -1,4 +1,4 @@
--- Which rows of a table upkeep removes: a condition on the row s, with $4 for the bounds (quota_upkeep_bound). Internal.
+-- Which rows of a table upkeep removes: a condition on the row s, with $4 the bounds (quota_upkeep_bounds). Internal.
 --
 -- monthly: what it asks for changes only when another month may go. by_tenant: removed under the tenants' locks, as a
 -- correction reads the row before it writes. least_days: what the contract and the other jobs need. NULLs: not a table of
