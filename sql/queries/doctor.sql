@@ -139,7 +139,15 @@ SELECT count(*) FILTER (WHERE l.enforce = 'on') AS enforcing, count(*) AS tenant
 -- name: doctor_odd_tenants
 -- The first $1 tenants whose limits no new row may have, and how many there are. As migrate names them.
 SELECT l.tenant_id AS subject, f.fault, count(*) OVER () AS found
-  FROM tenant_limits l
+  -- the odd ones alone, so that a million others cost little
+  FROM (SELECT t.tenant_id, t.daily_completions, t.daily_input_tokens, t.daily_output_tokens, t.daily_tokens, t.daily_cost_cents,
+               t.monthly_completions, t.monthly_tokens, t.monthly_cost_cents, t.soft_warn_pct, t.bucket_capacity,
+               t.bucket_refill_per_sec
+          FROM tenant_limits t
+         WHERE t.daily_completions < 0 OR t.daily_input_tokens < 0 OR t.daily_output_tokens < 0 OR t.daily_tokens < 0
+            OR t.daily_cost_cents < 0 OR t.monthly_completions < 0 OR t.monthly_tokens < 0 OR t.monthly_cost_cents < 0
+            OR t.soft_warn_pct NOT BETWEEN 1 AND 100 OR NOT (t.bucket_capacity > 0 AND t.bucket_capacity < 'Infinity')
+            OR NOT (t.bucket_refill_per_sec > 0 AND t.bucket_refill_per_sec < 'Infinity')) AS l
  CROSS JOIN LATERAL (VALUES
        (l.daily_completions < 0, 'daily_completions is ' || l.daily_completions),
        (l.daily_input_tokens < 0, 'daily_input_tokens is ' || l.daily_input_tokens),
@@ -243,8 +251,9 @@ SELECT f.source, count(*) AS requests, count(DISTINCT f.reason) AS reasons, min(
 SELECT u.held_in = r.in_tokens AND u.held_out = r.out_tokens AND u.held_cost = r.cost_nanos AS holds_agree, u.below_zero
   FROM (SELECT coalesce(sum(u.held_input_tokens), 0) AS held_in, coalesce(sum(u.held_output_tokens), 0) AS held_out,
                coalesce(sum(u.held_cost_nanos), 0) AS held_cost,
-               count(*) FILTER (WHERE u.period >= quota_month(quota_day(clock_timestamp()))
-                                  AND least(u.completions, u.input_tokens, u.output_tokens, u.cost_cents) < 0) AS below_zero
+               count(*) FILTER (WHERE u.period >= (SELECT quota_month(quota_day(clock_timestamp())))
+                                  AND (u.completions < 0 OR u.input_tokens < 0 OR u.output_tokens < 0 OR u.cost_cents < 0)
+                               ) AS below_zero
           FROM quota_usage u) AS u
  CROSS JOIN (SELECT coalesce(sum(r.estimated_in_tokens), 0) AS in_tokens, coalesce(sum(r.estimated_out_tokens), 0) AS out_tokens,
                     coalesce(sum(r.estimated_cost_nanos), 0) AS cost_nanos

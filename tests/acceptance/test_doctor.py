@@ -179,7 +179,14 @@ async def test_the_schema_of_another_version(
     assert (await call(await new_database(), capsys)).off() >= {("schema", "fault")}
     await conn.execute("ALTER FUNCTION quota_forecast RENAME TO quota_forecast_gone")
     told = await call(dsn, capsys)
+    assert told.found("schema")[0]["what"].endswith("missing from the schema: quota_forecast")
+    await conn.execute(
+        "CREATE FUNCTION quota_forecast() RETURNS int LANGUAGE sql AS $$ SELECT 1 $$"
+    )
+    told = await call(dsn, capsys)
+    assert ("schema", "warning") in told.off()
     assert told.found("schema")[0]["what"].endswith("another version's: quota_forecast")
+    assert told.found("ticks")  # it is looked at all the same
     await conn.execute("DELETE FROM quota_migrations WHERE name LIKE '0009%'")
     told = await call(dsn, capsys)
     assert "lacks 0009_diagnosis" in told.found("schema")[0]["what"]

@@ -139,10 +139,18 @@ CASES: list[tuple[list[Finding], str, str, str]] = [
         "pip install -U",
     ),
     (
-        schema(SCHEMA._replace(functions=frozenset({("quota_reserve", "0")}))),
+        schema(SCHEMA._replace(functions=frozenset({("quota_reserve", "1")}))),
         "schema",
         FAULT,
-        "another version's: quota_reserve, quota_settle",
+        "missing from the schema: quota_settle",
+    ),
+    (
+        schema(
+            SCHEMA._replace(functions=FUNCTIONS - {("quota_settle", "2")} | {("quota_settle", "0")})
+        ),
+        "schema",
+        WARNING,
+        "another version's: quota_settle",
     ),
     (server.rights(SERVER, RIGHTS), "rights", OK, "every right"),
     (server.rights(SERVER, RIGHTS), "roles", OK, ""),

@@ -155,7 +155,7 @@ async def _database(
         # what is wrong, and the advice behind it
         advice = error.default_message()
         what = one_line(str(error).removesuffix(f" ({advice})"))
-        cure = one_line(advice.partition(": ")[2]) or "quota-worker doctor, once mended"
+        cure = one_line(advice.partition(": ")[2]).rstrip(".") or "quota-worker doctor, once mended"
         return [Finding("database", FAULT, what, cure), *findings], None
     names = [channel.name for channel in delivery.channels] if delivery is not None else []
     around = Surroundings(

@@ -191,10 +191,19 @@ def schema(
     if missing:
         what = f"the schema is older than this program: it lacks {named(missing)}"
         return [Finding("schema", FAULT, what, "quota-worker migrate")]
+    there = {name for name, _ in found.functions}
     other = sorted({name for name, _ in set(functions) - found.functions})
-    if other:
-        what = f"functions are missing, or another version's: {named(other)}"
+    absent = [name for name in other if name not in there]
+    if absent:
+        what = f"functions are missing from the schema: {named(absent)}"
         return [Finding("schema", FAULT, what, "quota-worker migrate")]
+    if other:
+        what = f"functions are another version's: {named(other)}"
+        return [
+            Finding(
+                "schema", WARNING, what, "quota-worker migrate, of the newer of the two versions"
+            )
+        ]
     return ok("schema", f"schema {one_line(server.schema_name)} is at {found.migrations[-1]}")
 
 
