@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -246,6 +247,28 @@ async def test_a_file_that_cant_be_written_is_one_line(dsn: str, tmp_path: Path)
         assert len(done.err.splitlines()) == 1
     assert names_in(tmp_path) == ["folder.prom"]
     assert (await quota_worker(dsn, "metrics", "--output", "")).code == 2
+
+
+async def test_what_is_no_file_stays_and_a_link_stays_a_link(dsn: str, tmp_path: Path) -> None:
+    # as a device, which for root would be gone for the whole machine
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link.prom", tmp_path / "target"
+    os.mkfifo(pipe)
+    (tmp_path / "to-pipe").symlink_to(pipe)
+    for name in ("pipe", "to-pipe"):
+        done = await quota_worker(dsn, "metrics", "--output", str(tmp_path / name))
+        assert (done.code, done.out) == (1, "")
+        assert "it is no plain file, and stays as it is" in done.err
+    assert pipe.is_fifo()
+    assert (tmp_path / "to-pipe").is_symlink()
+    for content in (None, "old\n"):
+        link.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+        if content is not None:
+            target.write_text(content)
+        link.symlink_to(target)
+        assert (await quota_worker(dsn, "metrics", "--output", str(link))).code == 0
+        assert link.is_symlink()
+        assert value(read(target.read_text()), "quota_worker_up") == 1
 
 
 @promtool

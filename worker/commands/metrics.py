@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import tempfile
 from contextlib import suppress
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from worker.answers import say
 from worker.errors import OutputError, QuotaWorkerError, UsageError
+from worker.untrusted import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -49,6 +52,7 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         raise UsageError(f"--top needs a number of tenants from 0 to {TOP_MAX}")
     if args.output is not None and not args.output:
         raise UsageError("--output needs a file's name, and got an empty one")
+    place = None if args.output is None else _place(args.output)
     if sys.stderr.isatty():
         deps.tell_embedded()
     from worker.metrics import unreachable_text
@@ -56,9 +60,9 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
     try:
         text = await _look(args.top, deps)
     except (QuotaWorkerError, OSError) as error:
-        _write(unreachable_text(), args.output)
+        _write(unreachable_text(), place)
         raise error from None
-    _write(text, args.output)
+    _write(text, place)
     return 0
 
 
@@ -74,12 +78,38 @@ async def _look(top: int, deps: Deps) -> str:
     return metrics_text(facts, monotonic_seconds() - begin, intervals)
 
 
-def _write(text: str, output: str | None) -> None:
+def _place(output: str) -> Path:
+    """Where the file lies, or will: of a link what it leads to. Raises OutputError.
+
+    The file is replaced, which would take a device such as /dev/null from the whole machine.
+    """
+    try:
+        is_file = stat.S_ISREG(Path(output).stat().st_mode)
+    except FileNotFoundError:
+        is_file = True  # to be made
+    except (OSError, ValueError) as error:
+        raise _refused(output, error) from error
+    if not is_file:
+        raise OutputError(
+            f"{visible(output)} can't be written: it is no plain file, and stays as it is; name a "
+            "file, or leave --output out for stdout"
+        )
+    return Path(os.path.realpath(output))
+
+
+def _refused(output: str, error: OSError | ValueError) -> OutputError:
+    number = error.errno if isinstance(error, OSError) else None
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    is_full = number in {errno.ENOSPC, errno.EDQUOT}
+    cure = "make room there" if is_full else "choose a folder that this user may write to"
+    return OutputError(f"{visible(output)} can't be written: {reason.lower()}; {cure}")
+
+
+def _write(text: str, path: Path | None) -> None:
     """To stdout, or as a whole file: whoever reads FILE meanwhile has the one before."""
-    if output is None:
+    if path is None:
         say(text.removesuffix("\n"))
         return
-    path = Path(output)
     try:
         # not .prom: a collector reads every file of that name
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -93,8 +123,4 @@ def _write(text: str, output: str | None) -> None:
                 Path(name).unlink()
             raise
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise OutputError(
-            f"{output} can't be written: {reason.lower()}; choose a folder that this user may "
-            "write to"
-        ) from error
+        raise _refused(str(path), error) from error
