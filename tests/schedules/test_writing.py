@@ -183,3 +183,25 @@ def test_a_folder_in_a_files_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FileRefusedError, match="file/unit can't be written: Not a directory"):
         write_all([PlannedFile(tmp_path / "file/unit", "x\n")], None, CURE, force=True)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_pipe_in_a_files_place_is_neither_waited_for_nor_replaced(
+    tmp_path: Path,
+    force: bool,  # noqa: FBT001  parametrized
+) -> None:
+    os.mkfifo(tmp_path / "unit")
+    with pytest.raises(FileRefusedError, match="unit is no plain file: look what is there"):
+        write_all([PlannedFile(tmp_path / "unit", "x\n")], None, CURE, force=force)
+    assert (tmp_path / "unit").is_fifo()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_link_to_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "unit").symlink_to(tmp_path / "pipe")
+    with pytest.raises(EditedFileError):
+        write_all([PlannedFile(tmp_path / "unit", "x\n")], None, CURE, force=False)
+    write_all([PlannedFile(tmp_path / "unit", "x\n")], None, CURE, force=True)
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "unit").is_file()

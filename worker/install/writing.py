@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
@@ -131,7 +132,14 @@ def _judged(file: PlannedFile, *, force: bool) -> str:
     if not os.path.lexists(file.path):
         return "written"
     try:
-        with file.path.open("rb") as stream:
+        mode = file.path.lstat().st_mode
+        # a device would be replaced; a link is one's own, such as that of a masked unit
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+            raise FileRefusedError(
+                f"{visible(str(file.path))} is no plain file: look what is there"
+            )
+        # a pipe that the link leads to would be waited for
+        with open(file.path, "rb", opener=_at_once) as stream:
             there = stream.read(FILE_MAX_BYTES).decode("utf-8", errors="replace")
     except OSError as error:
         why = error.strerror or type(error).__name__
@@ -144,6 +152,10 @@ def _judged(file: PlannedFile, *, force: bool) -> str:
     if not force and (found is None or found[1] != _checksum(there[: found.start()])):
         raise EditedFileError(file.path, list(_difference(there, file)))
     return "replaced"
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _difference(there: str, file: PlannedFile) -> Iterator[str]:
