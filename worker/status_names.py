@@ -56,6 +56,11 @@ def as_argument(name: str) -> str:
     return f"$'{''.join(map(_escaped, name))}'"
 
 
+def as_operand(name: str) -> str:
+    """As `as_argument`, where an option would be read, too: `-- --help`."""
+    return f"-- {as_argument(name)}" if name.startswith("-") else as_argument(name)
+
+
 def _escaped(character: str) -> str:
     if character in "'\\":
         return f"\\{character}"

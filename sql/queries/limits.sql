@@ -35,11 +35,12 @@ SELECT quota_limits_put($1::jsonb, $2::text, $3::text, $4::text);
 SELECT b.department_id, b.environment FROM department_budgets b WHERE b.department_id = ANY ($1::text[]) ORDER BY 1, 2;
 
 -- name: departments_page
--- From the one after $1 on, at most $2; $3: only these, NULL: all.
+-- From the one after $1 on, NULL: from the first; at most $2; $3: only these, NULL: all.
 SELECT e.department_id AS subject, '' AS environment, to_jsonb(e) AS row, k.blocked_at, k.blocked_until, k.blocked_by, k.reason
   FROM departments e
   LEFT JOIN quota_blocks k ON k.subject = e.department_id AND k.subject_kind = 'department' AND k.blocked_until > now()
- WHERE e.department_id > $1::text AND ($3::text[] IS NULL OR e.department_id = ANY ($3::text[]))
+ WHERE e.department_id >= coalesce($1::text, '') AND ($1 IS NULL OR e.department_id <> $1)
+   AND ($3::text[] IS NULL OR e.department_id = ANY ($3::text[]))
  ORDER BY e.department_id
  LIMIT $2::bigint;
 
@@ -47,7 +48,7 @@ SELECT e.department_id AS subject, '' AS environment, to_jsonb(e) AS row, k.bloc
 SELECT b.department_id AS subject, b.environment, to_jsonb(b) AS row, NULL::timestamptz AS blocked_at, NULL::timestamptz AS blocked_until,
        NULL::text AS blocked_by, NULL::text AS reason
   FROM department_budgets b
- WHERE (b.department_id, b.environment) > ($1::text, $4::text)
+ WHERE (b.department_id, b.environment) > (coalesce($1::text, ''), coalesce($4::text, ''))
    AND ($3::text[] IS NULL OR b.department_id = ANY ($3::text[]))
  ORDER BY b.department_id, b.environment
  LIMIT $2::bigint;
@@ -56,7 +57,8 @@ SELECT b.department_id AS subject, b.environment, to_jsonb(b) AS row, NULL::time
 SELECT l.tenant_id AS subject, '' AS environment, to_jsonb(l) AS row, k.blocked_at, k.blocked_until, k.blocked_by, k.reason
   FROM tenant_limits l
   LEFT JOIN quota_blocks k ON k.subject = l.tenant_id AND k.subject_kind = 'tenant' AND k.blocked_until > now()
- WHERE l.tenant_id > $1::text AND ($3::text[] IS NULL OR l.tenant_id = ANY ($3::text[]))
+ WHERE l.tenant_id >= coalesce($1::text, '') AND ($1 IS NULL OR l.tenant_id <> $1)
+   AND ($3::text[] IS NULL OR l.tenant_id = ANY ($3::text[]))
  ORDER BY l.tenant_id
  LIMIT $2::bigint;
 

@@ -121,6 +121,10 @@ async def test_a_block_and_an_allowance_from_the_command_line(
     assert told.code == 0
     assert told.out.startswith("tenant acme is blocked until ")
     assert (await calls.reserve("acme"))["limit_name"] == "blocked"
+    await conn.execute("INSERT INTO tenant_limits (tenant_id) VALUES ('--help')")
+    odd = await run(dsn, "limits", "block", "--for", "2h", "--reason", "r", "--", "--help")
+    assert "quota-worker limits unblock -- --help ends the block now" in odd.err
+    assert (await run(dsn, "limits", "unblock", "--", "--help")).code == 0
     status = await run(dsn, "status")
     assert "blocked    tenant acme until " in status.out
     assert ": leaked key" in status.out
@@ -142,7 +146,9 @@ async def test_a_block_and_an_allowance_from_the_command_line(
     assert "the key ticket-1 was used for another allowance" in other.err
     assert await conn.fetchval("SELECT sum(cost_cents) FROM quota_topups") == 49_950
     actions = await conn.fetch("SELECT action FROM quota_limit_changes ORDER BY change_id")
-    assert [row["action"] for row in actions[3:]] == ["block", "unblock", "topup"]
+    assert [row["action"] for row in actions[3:]] == [
+        *("block", "block", "unblock", "unblock", "topup")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +165,16 @@ async def test_a_block_and_an_allowance_from_the_command_line(
         (["topup", "marketing", "--cost", "5.001", "--expires", "7d"], "--cost needs an amount"),
         (["topup", "marketing", "--cost", "-5", "--expires", "7d"], "--cost needs an amount"),
         (["topup", "marketing", "--tokens", "1e9", "--expires", "7d"], "--tokens needs a whole"),
+        (
+            ["topup", "marketing", "--tokens", "0" * 30 + "9" * 16, "--expires", "7d"],
+            "needs a whole",
+        ),
+        (
+            ["topup", "marketing", "--tokens", "9" * 5000, "--expires", "7d"],
+            "--tokens needs a whole",
+        ),
+        (["topup", "marketing", "--tokens", "0" * 5000, "--expires", "7d"], "that adds nothing"),
+        (["topup", "marketing", "--cost", "9" * 5000, "--expires", "7d"], "--cost needs an amount"),
         (["topup", "marketing", "--cost", "5", "--expires", "soon"], "--expires is no time"),
         (["topup", "marketing", "--cost", "5", "--expires", "2020-01-01"], "is over already"),
         (["topup", "marketing", "--cost", "5", "--expires", "7d", "--key", "k"], "is a span from"),
@@ -208,6 +224,20 @@ async def test_every_column_comes_back_from_a_shown_file(conn: asyncpg.Connectio
     await conn.execute("UPDATE tenant_limits SET daily_completions = 5, locale = NULL")
     await apply(conn, text.removeprefix(TOML_HEADER))
     assert await tables(conn) == before
+
+
+async def test_rows_that_no_file_could_make_are_shown_and_the_rest_applies(
+    conn: asyncpg.Connection[Any],
+) -> None:
+    await conn.execute(
+        "INSERT INTO tenant_limits (tenant_id, department_id)"
+        " VALUES ('', NULL), ('a' || chr(10), NULL), ('plain', 'gone')"
+    )
+    await conn.execute("INSERT INTO departments (department_id) VALUES ('')")
+    shown = [one.key.subject async for page in limits_of(conn).pages(None) for one in page]
+    assert shown == ["", "", "a\n", "plain"]
+    verdict = await apply(conn, (await as_toml(conn)).partition("\n")[2].replace(HEAD, ""))
+    assert (verdict.changes, verdict.unchanged) == ((), 1)
 
 
 async def test_a_refused_file_changes_nothing_and_records_nothing(

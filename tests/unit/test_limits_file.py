@@ -12,7 +12,7 @@ from worker.limits.comparing import Found, Surroundings, Verdict, judge
 from worker.limits.reading import parse_limits, read_limits
 from worker.limits.rows import Limits
 from worker.limits.shape import BUDGET, DEPARTMENT, TENANT, Key, RefusedLimitsError
-from worker.limits.showing import TOML_HEADER, diff_text, toml_table
+from worker.limits.showing import TOML_HEADER, diff_text, line_of, toml_table
 from worker.limits.spans import parse_span, shown_span
 
 HEAD = "format_version = 1\n"
@@ -265,6 +265,46 @@ def test_what_is_shown_as_toml_reads_back_as_it_was() -> None:
         for column, value in one.columns.items():
             assert value == limits.row.get(column), column
     json.dumps([one.columns for one in file.wanted])
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value"),
+    [
+        (BUDGET, "allowed_models", ["a", "a"]),
+        (BUDGET, "allowed_models", [None, "a"]),
+        (BUDGET, "downgrade_from", ["", "a"]),
+        (BUDGET, "downgrade_model", ""),
+        (DEPARTMENT, "owner_emails", ["nobody"]),
+        (DEPARTMENT, "finance_emails", ["a@b", "a@b"]),
+        (TENANT, "bucket_capacity", "NaN"),
+    ],
+)
+def test_what_no_file_may_say_is_shown_as_a_comment(kind: str, column: str, value: object) -> None:
+    environment = "test" if kind == BUDGET else ""
+    row = {name: default for name, default in BUDGET_ROW.items() if kind == BUDGET}
+    limits = Limits(Key(kind, "x", environment), row | {column: value}, None)
+    text = f"{TOML_HEADER}\n{toml_table(limits)}\n"
+    assert f"# {column} is " in text
+    wanted = parse_limits(text.encode(), "l.toml").wanted[-1]
+    assert column not in wanted.columns
+    assert line_of(limits)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[31m", "x" * 201])
+def test_a_name_that_no_file_may_have_is_a_comment(name: str) -> None:
+    table = toml_table(Limits(Key(TENANT, name), {"daily_tokens": 5}, None))
+    assert "is left out, its name " in table
+    assert parse_limits(f"{TOML_HEADER}\n{table}\n".encode(), "l.toml").wanted == ()
+
+
+def test_a_department_that_is_missing_already_is_a_remark_and_no_fault() -> None:
+    row = {"tenant_id": "t", "department_id": "gone", "daily_tokens": 5}
+    rows = {Key(TENANT, "t"): found(row)}
+    same = verdict_of('[tenants.t]\ndepartment_id = "gone"\ndaily_tokens = 5', rows)
+    assert (same.faults, same.changes) == ((), ())
+    assert "is 'gone', which is no department, as before" in same.notes[0]
+    other = verdict_of('[tenants.t]\ndepartment_id = "other"', rows)
+    assert "is 'other', which is no department" in other.faults[0]
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,7 @@ async def _apply(args: argparse.Namespace, deps: Deps) -> int:
 async def _block(args: argparse.Namespace, deps: Deps) -> int:
     from worker.limits.spans import parse_span, shown_span
     from worker.signature import signed_by, signed_words
+    from worker.status_names import as_operand
 
     try:
         seconds = parse_span(args.span)
@@ -166,7 +167,8 @@ async def _block(args: argparse.Namespace, deps: Deps) -> int:
     say(f"{kind} {name} is blocked {how_long}, by {by}: {reason}{again}")
     if outcome == "blocked":
         tell(
-            f"requests under way go on and are settled; quota-worker limits unblock {name} "
+            "requests under way go on and are settled; quota-worker limits unblock "
+            f"{as_operand(args.name)} "
             "ends the block now"
         )
     return 0

@@ -96,9 +96,11 @@ def _tell(topup: Topup, outcome: str, clock: Clock) -> None:
 
 def _tokens(text: str) -> int:
     plain = text.replace(",", "").replace("_", "")
-    if not (plain.isascii() and plain.isdecimal()) or int(plain[:20]) > TOKENS_MAX:
+    digits = plain.lstrip("0") or "0"
+    usable = plain.isascii() and plain.isdecimal() and len(digits) <= len(str(TOKENS_MAX))
+    if not usable or int(digits) > TOKENS_MAX:
         raise UsageError(f"--tokens needs a whole number up to {TOKENS_MAX:,}, such as 5000000")
-    return int(plain)
+    return int(digits)
 
 
 def _cents(text: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from worker.configuration.table import meant, shown
+from worker.limits.reading import odd
 from worker.limits.shape import (
     BUDGET,
     BUDGET_DEFAULTS,
@@ -15,7 +16,6 @@ from worker.limits.shape import (
     Key,
     Row,
     Wanted,
-    odd,
 )
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class _Judging:
 
     def _check(self, one: Wanted, merged: Row, row: Row | None) -> None:
         if one.key.kind == TENANT:
-            self._check_department(one)
+            self._check_department(one, row)
         elif one.key.kind == BUDGET:
             self._check_budget(one, merged)
         if row is None or all(row.get(name) == value for name, value in one.columns.items()):
@@ -155,7 +155,7 @@ class _Judging:
                         f"row may keep: give it a value here, {cure}"
                     )
 
-    def _check_department(self, one: Wanted) -> None:
+    def _check_department(self, one: Wanted, row: Row | None) -> None:
         name = one.columns.get("department_id")
         if not isinstance(name, str):
             return
@@ -163,6 +163,11 @@ class _Judging:
         if told is not None and told.is_removed:
             self.faults.append(f"{one.place}.department_id is {shown(name)}, which goes: keep one")
         elif told is None and name not in self._around.departments:
+            if row is not None and row.get("department_id") == name:
+                self.notes.append(
+                    f"{one.place}.department_id is {shown(name)}, which is no department, as before"
+                )
+                return
             known = [key.subject for key in self._wanted if key.kind == DEPARTMENT]
             known += self._around.some_departments
             cure = meant(name, dict.fromkeys(known)) if known else "add [departments.NAME] first"

@@ -224,6 +224,16 @@ def value_of(column: Column, raw: object) -> Value:
     return _texts(column, raw)
 
 
+def odd(column: Column, value: object) -> bool:
+    """Whether a value of the database is one that no file could give."""
+    if value is None:
+        return column.null is None
+    try:
+        return value_of(column, value) != value
+    except WrongValueError:
+        return True
+
+
 def _number(column: Column, raw: object) -> int | float:
     cure = f"{column.low} to {column.high:,}"
     if column.null is not None:

@@ -133,25 +133,6 @@ class Wanted:
         return place_of(self.lines, self.path)
 
 
-def odd(column: Column, value: object) -> bool:
-    """Whether a value of the database is one that no file could give."""
-    if value is None:
-        return column.null is None
-    if column.sort == "whole":
-        return not isinstance(value, int) or not column.low <= value <= column.high
-    if column.sort == "real":
-        return not isinstance(value, int | float) or not column.low <= value <= column.high
-    if column.sort == "word":
-        return value not in column.words
-    if column.sort == "text":
-        return value == column.null or _odd_text(value)
-    return not isinstance(value, list) or len(value) > LIST_MAX or any(map(_odd_text, value))
-
-
-def _odd_text(value: object) -> bool:
-    return not isinstance(value, str) or text_fault(value) is not None
-
-
 def text_fault(text: str, *, may_be_empty: bool = True) -> str | None:
     """What is wrong with a name or text; None: nothing."""
     if not text and not may_be_empty:

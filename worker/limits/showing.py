@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from worker.limits.reading import odd
 from worker.limits.shape import (
     BUDGET,
     COLUMNS,
@@ -15,7 +16,7 @@ from worker.limits.shape import (
     Column,
     Key,
     Row,
-    odd,
+    text_fault,
 )
 from worker.status_text import clipped, visible
 
@@ -71,7 +72,9 @@ def toml_value(column: Column, value: Any) -> str:  # noqa: ANN401  a column's
     if isinstance(value, str):
         return toml_text(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(toml_text, value))}]"
+        # an old array may hold NULL, or arrays
+        told = (toml_text(one) if isinstance(one, str) else json.dumps(one) for one in value)
+        return f"[{', '.join(told)}]"
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)
     return str(value)
@@ -85,6 +88,9 @@ def toml_table(limits: Limits) -> str:
         DEPARTMENT: ("departments", key.subject),
         BUDGET: ("departments", key.subject, "budgets", key.environment),
     }[key.kind]
+    if (wrong := text_fault(key.subject, may_be_empty=False)) is not None:
+        wrong = wrong.partition(":")[0]
+        return f"\n# {key.kind} {toml_text(key.subject)} is left out, its name {wrong}"
     lines = [f"\n[{'.'.join(map(toml_key, path))}]"]
     if limits.block is not None:
         block = limits.block

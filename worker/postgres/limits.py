@@ -58,7 +58,7 @@ class PostgresLimits:
             async with self._connection.transaction():
                 await self._connection.execute(self._queries["one_snapshot"])
                 for kind, query in reads:
-                    after = ("", "")
+                    after: tuple[str | None, str | None] = (None, None)
                     while True:
                         values: list[Any] = [after[0], PAGE_ROWS, names]
                         if kind == BUDGET:
