@@ -61,7 +61,7 @@ class Watch:
         self._trouble = ""
 
     async def on_terminal(self) -> None:
-        """Until SIGTERM or SIGHUP, or cancelled; the terminal is then as it was.
+        """Until SIGTERM, SIGHUP or SIGQUIT, or cancelled; the terminal is then as it was.
 
         Raises OSError where the terminal goes away.
         """
@@ -72,6 +72,7 @@ class Watch:
             signal.SIGWINCH: resized.set,
             signal.SIGTERM: drawing.cancel,
             signal.SIGHUP: drawing.cancel,
+            signal.SIGQUIT: drawing.cancel,
         }
         for number, act in signals.items():
             loop.add_signal_handler(number, act)

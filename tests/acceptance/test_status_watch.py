@@ -41,7 +41,7 @@ class Terminal:
             stdin=self.slave,
             stdout=self.slave,
             stderr=self.slave,
-            env=environment(dsn, TERM="xterm", **more),
+            env=environment(dsn, **{"TERM": "xterm", **more}),
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  no threads here
         )
@@ -124,6 +124,29 @@ async def test_the_screen_follows_and_ctrl_c_leaves_the_terminal_as_it_was(
         assert termios.tcgetattr(one.slave) == one.before
         assert "Traceback" not in one.text
         assert "typed" not in one.text
+
+
+async def test_ctrl_backslash_leaves_the_terminal_as_it_was(
+    dsn: str, conn: asyncpg.Connection
+) -> None:
+    await conn.execute(TENANT, "hot", 2)
+    with terminal(dsn, "--watch") as one:
+        await one.until("hot")
+        os.write(one.master, b"\x1c")
+        assert await one.ended() == 0
+        assert LEAVE in one.text
+        assert termios.tcgetattr(one.slave) == one.before
+
+
+async def test_a_dumb_terminal_gets_plain_text(dsn: str, conn: asyncpg.Connection) -> None:
+    await conn.execute(TENANT, "hot", 2)
+    with terminal(dsn, "--watch", TERM="dumb") as one:
+        end = time.monotonic() + SECONDS
+        while one.text.count("hot") < 2 and time.monotonic() < end:
+            one.read()
+            await asyncio.sleep(0.02)
+        assert one.text.count("hot") >= 2
+        assert "\x1b" not in one.text
 
 
 async def test_a_database_that_goes_away_is_told_and_comes_back(

@@ -103,7 +103,9 @@ async def _watch(
         return await reports.status(args.top or None, name)
 
     watch = Watch(read, render, monotonic_seconds, sys.stdout)
-    if sys.stdout is not None and sys.stdout.isatty() and not args.json:
+    # a dumb terminal has no screen to go back to
+    in_place = not args.json and deps.environ.get("TERM") != "dumb"
+    if in_place and sys.stdout is not None and sys.stdout.isatty():
         await watch.on_terminal()
         return 0
 
