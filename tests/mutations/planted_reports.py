@@ -8,6 +8,10 @@ TOLD = killed_by("test_reports", "test_a_closed_month_is_told_once_and_again_whe
 STORED = killed_by(
     "test_reports", "test_only_what_is_closed_is_stored_and_nothing_older_replaces_it"
 )
+NOTHING = killed_by(
+    "test_reports",
+    "test_a_month_of_nothing_is_told_where_a_budget_was_set_and_while_it_is_the_last",
+)
 DIGEST = killed_by("test_reports", "test_reports_are_never_collected_in_a_digest")
 RESTORED = killed_by(
     "test_adjustments",
@@ -28,6 +32,20 @@ ZONES = killed_by(
 DUE, STORE = "quota_report_due.sql", "quota_report_store.sql"
 BUGS = [
     bug("a report is due before its day", DUE, "WHERE c.due_at <= p_now\n", "WHERE true\n", TOLD),
+    bug(
+        "months of nothing are told long after",
+        DUE,
+        "OR c.month >= quota_month(quota_day(p_now)) - interval '1 month'",
+        "OR true",
+        NOTHING,
+    ),
+    bug(
+        "a month of nothing needs no budget",
+        DUE,
+        "AND EXISTS (SELECT FROM quota_month_budgets b\n",
+        "AND EXISTS (SELECT 1 UNION ALL SELECT 1 FROM quota_month_budgets b\n",
+        NOTHING,
+    ),
     bug(
         "outcomes of an old month make no revision",
         DUE,
