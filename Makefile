@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-fast mutants long races crash month chaos hermes kubernetes lint format bench clean requirements
+.PHONY: demo test test-fast mutants long races crash month chaos hermes kubernetes lint format bench versus clean requirements
 
 demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
@@ -92,6 +92,10 @@ format: $(VENV)/.dev-installed
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m bench
+
+# Beside Prometheus Alertmanager (Debian's package), the same alerts and the same kills: half an hour.
+versus: $(VENV)/.dev-installed
+	$(BIN)/python -m bench.versus $(VERSUS)
 
 # A virtual environment keeps absolute paths: one that was copied along with
 # its folder, or whose Python is gone, is made anew.

@@ -40,7 +40,12 @@ TELL_SECONDS: Final = 55.0
 # While one waits for a slow channel, others serve what comes next.
 DELIVERIES_MAX: Final = 3
 PAUSE_SECONDS: Final = 0.2
+# What a killed process left behind, and what is to be tried again, waits for no tick.
+SWEEP_SECONDS: Final = 15.0
 RETRY_SECONDS_MAX: Final = 30.0
+CLOCK_LOOK_SECONDS: Final = 10.0
+# More than what a daemon of time corrects bit by bit between two looks.
+CLOCK_SET_SECONDS: Final = 2.0
 
 
 class Work(Protocol):
@@ -97,10 +102,13 @@ class Daemon:
         with Signals(loop, self.stop, DRAIN_SECONDS):
             await self._open()
             scheduler = self._schedule()
-            watch = asyncio.create_task(self._watch())
+            loops = {
+                asyncio.create_task(loop_of)
+                for loop_of in (self._watch(), self._sweep(), self._keep_time(scheduler))
+            }
             await self._stop.wait()
             scheduler.pause()
-            await self._drain(watch)
+            await self._drain(loops)
             scheduler.shutdown(wait=False)
             await self._crossings.close()
             await self._work.close()
@@ -182,6 +190,24 @@ class Daemon:
             elif found:
                 await self._nap(PAUSE_SECONDS)
 
+    async def _sweep(self) -> None:
+        """Deliver what is due, whoever queued it: at the start, and now and then."""
+        while not self._stop.is_set():
+            self._deliver_again = True
+            self._deliver()
+            await self._nap(SWEEP_SECONDS)
+
+    async def _keep_time(self, scheduler: Any) -> None:  # noqa: ANN401  APScheduler has no types
+        """Reckon anew when the clock was set: APScheduler would wait for the old time, for hours."""
+        before = _clock_offset_seconds()
+        while not self._stop.is_set():
+            await self._nap(CLOCK_LOOK_SECONDS)
+            offset = _clock_offset_seconds()
+            if abs(offset - before) > CLOCK_SET_SECONDS and not self._stop.is_set():
+                self._log.warning("clock set", seconds=round(offset - before))
+                scheduler.modify_job("tick", next_run_time=utc_now())
+            before = offset
+
     async def _tell(self) -> bool:
         """Judge now, and deliver beside whatever else is delivered; False: the judging failed."""
         deadline = Deadline(TELL_SECONDS, monotonic_seconds)
@@ -212,9 +238,9 @@ class Daemon:
         task.add_done_callback(lambda ended: self._running.pop(ended, None))
         return task
 
-    async def _drain(self, watch: asyncio.Task[None]) -> None:
+    async def _drain(self, loops: set[asyncio.Task[None]]) -> None:
         """Wait for what runs, which was asked to end; cut off what doesn't within the bound."""
-        left: set[asyncio.Task[Any]] = {watch, *self._running}
+        left: set[asyncio.Task[Any]] = {*loops, *self._running}
         _, left = await asyncio.wait(left, timeout=DRAIN_SECONDS if self._exit_code == 0 else 0)
         if left:
             self._log.warning("cut off at the end", running=len(left), seconds=DRAIN_SECONDS)
@@ -267,6 +293,11 @@ class Daemon:
             seconds = round(monotonic_seconds() - self._away_since, 1)
             self._away_since = None
             self._log.info("database back", seconds=seconds)
+
+
+def _clock_offset_seconds() -> float:
+    """Stays as it is, until somebody sets the clock or the machine sleeps."""
+    return utc_now().timestamp() - monotonic_seconds()
 
 
 def _wait_seconds(failures: int) -> float:

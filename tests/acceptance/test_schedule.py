@@ -76,6 +76,22 @@ async def test_a_crossing_is_told_within_two_seconds(
     assert await conn.fetchval("SELECT count(*) FROM tick_lease WHERE expires_at > now()") == 0
 
 
+async def test_what_a_killed_process_left_is_sent_at_the_start_though_its_lease_stands(
+    dsn: str, conn: Connection, receiver: Receiver
+) -> None:
+    environ = await receiver.open()
+    await crossing(conn, "t")
+    assert (await quota_worker(dsn, "tick", "--jobs", "soft_warn", **environ)).code == 0
+    assert await conn.fetchval("SELECT count(*) FROM quota_crossings") == 0
+    # what a tick that was killed amid its deliveries leaves
+    await conn.execute("UPDATE tick_lease SET owner = 'gone', expires_at = now() + interval '60 s'")
+    async with schedule(dsn, **environ) as running:
+        await receiver.until_told("t")
+        assert await running.end() == 0
+    assert receiver.told() == {"t": 1}
+    assert await conn.fetchval("SELECT owner FROM tick_lease") == "gone"
+
+
 async def test_it_outlives_cut_connections_and_a_database_that_goes_away(
     dsn: str, conn: Connection, receiver: Receiver, pg_server: EmbeddedServer
 ) -> None:

@@ -129,7 +129,26 @@ async def test_the_end_waits_for_what_runs_and_asks_it_to_stop() -> None:
     daemon = a_daemon(work)
     asyncio.get_running_loop().call_later(0.3, daemon.stop)
     assert await daemon.run() == 0
-    assert work.called == ["tick", "ticked", "close", "close"]
+    assert [one for one in work.called if one != "deliver"] == ["tick", "ticked", "close", "close"]
+
+
+async def test_what_was_left_behind_is_delivered_at_the_start_and_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker.daemon, "SWEEP_SECONDS", 0.2)
+    let_go = asyncio.Event()
+
+    async def holds(_deadline: Deadline) -> None:
+        await let_go.wait()
+
+    work = Watched(on_tick=holds)
+    daemon = a_daemon(work)
+    loop = asyncio.get_running_loop()
+    loop.call_later(1.2, let_go.set)
+    loop.call_later(1.2, daemon.stop)
+    assert await daemon.run() == 0
+    assert 2 <= work.called.count("deliver") <= 7
+    assert "judge" not in work.called
 
 
 async def test_a_slow_channel_holds_up_no_later_crossing_and_few_deliver_at_once() -> None:
