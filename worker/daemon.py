@@ -197,8 +197,8 @@ class Daemon:
             self._deliver()
             await self._nap(SWEEP_SECONDS)
 
-    async def _keep_time(self, scheduler: Any) -> None:  # noqa: ANN401  APScheduler has no types
-        """Reckon anew when the clock was set: APScheduler would wait for the old time, for hours."""
+    async def _keep_time(self, scheduler: Any) -> None:  # noqa: ANN401  as of _schedule
+        """Reckon anew when the clock was set: APScheduler would wait for the old time."""
         before = _clock_offset_seconds()
         while not self._stop.is_set():
             await self._nap(CLOCK_LOOK_SECONDS)
