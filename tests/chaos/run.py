@@ -13,10 +13,10 @@ from typing import Any
 
 import asyncpg
 
-from chaos.crew import Crew
+from chaos.crew import HAS_FAKETIME, Crew
 from chaos.journal import Journal
 from chaos.plan import GATEWAYS, Fault, Plan, dump
-from chaos.site import Site
+from chaos.site import BOUNCER, Site
 from chaos.versions import previous_version
 
 SETTLE_SECONDS = 240.0
@@ -160,13 +160,13 @@ class Run:
             self.site.kill_bouncer()
             await asyncio.sleep(fault.seconds)
             await asyncio.to_thread(self.site.start_bouncer)
-        return True
+        return BOUNCER is not None
 
     async def _clock(self, offset_seconds: int, seconds: float) -> bool:
         self.crew.set_clock(offset_seconds)
         await asyncio.sleep(seconds)
         self.crew.set_clock(0)
-        return True
+        return HAS_FAKETIME
 
     async def _full(self, fault: Fault) -> bool:
         """For the ticks, and for a scheduler that starts meanwhile."""
