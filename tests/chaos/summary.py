@@ -81,7 +81,7 @@ def summary(
 def _spread(waits: list[float]) -> str:
     if len(waits) < 2:
         return "too few"
-    per_cent = quantiles(waits, n=100)
+    per_cent = quantiles(waits, n=100, method="inclusive")
     return ", ".join(
         f"{one:.1f} s" for one in (per_cent[49], per_cent[89], per_cent[98], max(waits))
     )
