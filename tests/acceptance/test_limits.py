@@ -140,14 +140,17 @@ async def test_a_block_and_an_allowance_from_the_command_line(
     assert added.out == (
         "added 499.50 USD for marketing (production), until 2100-01-01 00:00:00 UTC; key ticket-1\n"
     )
+    assert added.err == ""
+    idle = await run(dsn, "topup", *words[:-1], "ticket-2", "--environment", "test")
+    assert "note: no budget of cost here, so nothing limits that" in idle.err
     assert (await run(dsn, "topup", *words)).out.startswith("added before with the key ticket-1")
     other = await run(dsn, "topup", *words[:2], "500", *words[3:])
     assert other.code == 1
     assert "the key ticket-1 was used for another allowance" in other.err
-    assert await conn.fetchval("SELECT sum(cost_cents) FROM quota_topups") == 49_950
+    assert await conn.fetchval("SELECT sum(cost_cents) FROM quota_topups") == 2 * 49_950
     actions = await conn.fetch("SELECT action FROM quota_limit_changes ORDER BY change_id")
     assert [row["action"] for row in actions[3:]] == [
-        *("block", "block", "unblock", "unblock", "topup")
+        *("block", "block", "unblock", "unblock", "topup", "topup")
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from worker.answers import say
+from worker.answers import say, tell
 from worker.errors import ConflictError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +75,30 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
             "key, or the first values (quota-worker limits history shows them)"
         ) from None
     _tell(topup, outcome, clock)
+    if idle := await _without_budget(topup, limits):
+        tell(
+            f"note: no budget of {idle} here, so nothing limits that, and the allowance changes "
+            "nothing"
+        )
     return 0
+
+
+async def _without_budget(topup: Topup, limits: PostgresLimits) -> str:
+    """What the pool has no budget of, though an allowance was given: `tokens`, `cost`, or both."""
+    from worker.limits.shape import BUDGET, Key
+
+    row = None
+    async for page in limits.pages([topup.department]):
+        for one in page:
+            if one.key == Key(BUDGET, topup.department, topup.environment):
+                row = one.row
+    given = {
+        "tokens": (topup.tokens, "monthly_tokens"),
+        "cost": (topup.cost_cents, "monthly_cost_cents"),
+    }
+    return " and of ".join(
+        word for word, (extra, name) in given.items() if extra and (row or {}).get(name) is None
+    )
 
 
 def _tell(topup: Topup, outcome: str, clock: Clock) -> None:
