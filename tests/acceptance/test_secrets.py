@@ -183,8 +183,9 @@ from worker import cli
 codes = []
 for words in json.loads(sys.argv[1]):
     print("@@", *words, file=sys.stderr)
-    # enough for a try on each channel; the next would come after 5 s
-    end = threading.Timer(2, os.kill, (os.getpid(), signal.SIGTERM))
+    # enough for a try on each channel; the next would come after 5 s, and what is left is for the
+    # command after it
+    end = threading.Timer(4, os.kill, (os.getpid(), signal.SIGTERM))
     if "schedule" in words or "tick" in words:
         end.start()
     try:
