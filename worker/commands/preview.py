@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kind",
         metavar="KIND",
-        help="tenant-warn, department-warn, available, usage-missing, burn-rate, runaway, roi-report,"
-        " digest or test",
+        help="tenant-warn, department-warn, available, usage-missing, burn-rate, runaway,"
+        " roi-report, digest or test",
     )
     parser.add_argument(
         "--channel",
