@@ -123,6 +123,34 @@ async def test_the_fallback_is_told_at_once_though_another_channel_hangs(
         await running
 
 
+async def test_what_is_queued_while_another_channel_hangs_is_sent_at_once(
+    dsn: str, conn: Connection, feishu: FeishuServer, imbot: ImBot
+) -> None:
+    imbot.mode("hang")
+    await put(conn, 1, channel="im-bot")
+    environ = {
+        "QUOTA_WORKER_FEISHU_WEBHOOK": feishu.url,
+        "QUOTA_WORKER_FEISHU_SECRET": SECRET,
+        "QUOTA_WORKER_IMBOT_GROUP": "ops",
+        "QUOTA_WORKER_IMBOT_COMMAND": str(imbot.path),
+    }
+    running = asyncio.create_task(run_deliver(dsn, environ))
+    async with asyncio.timeout(10):
+        while not imbot.calls():  # noqa: ASYNC110  another process
+            await asyncio.sleep(0.05)
+    # the other channel has had its turn, and found nothing
+    await asyncio.sleep(0.5)
+    for sent in (1, 2):
+        await put(conn, 1, channel="feishu-webhook")
+        async with asyncio.timeout(5):
+            while len(feishu.requests) < sent:  # noqa: ASYNC110  another task's
+                await asyncio.sleep(0.05)
+    assert not running.done()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
 async def test_one_bot_under_two_names_has_one_rate(
     dsn: str, conn: Connection, feishu: FeishuServer
 ) -> None:

@@ -33,6 +33,8 @@ RECORD_WAIT_SECONDS = 1.0
 RETRY_WITHIN_RUN_SECONDS = 30.0
 # A bound, not a target: the deadline and the channels' rates come first.
 MAX_MESSAGES_PER_CHANNEL = 100_000
+# How long a channel with nothing to do leaves new messages lying while another works, or hangs.
+LOOK_AGAIN_SECONDS = 1.0
 # Waits are slept in pieces, so that a wish to stop is heard.
 NAP_SECONDS = 0.5
 
@@ -75,17 +77,24 @@ class DeliveryRun:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def more_dead(self, seen: int) -> bool:
-        """Wait, as one that has nothing to do, until more messages died than ``seen``.
+    async def more(self, seen_dead: int) -> bool:
+        """Wait, as one that has nothing to do, until there may be something for this channel.
 
-        They may be told on this channel. False when all channels have nothing to do.
+        Which is so when a message died, for it may be told here, and while others are at work
+        now and then, for new ones may be queued meanwhile. False when all channels have
+        nothing to do.
         """
         self.busy -= 1
         self.tell_others()
+        late = self.ctx.deadline.reached(MARGIN_SECONDS)
         try:
-            while self.busy > 0 and self.tally.dead == seen:
-                await self._changed.wait()
-            return self.tally.dead != seen
+            async with asyncio.timeout(None if late else LOOK_AGAIN_SECONDS):
+                while self.busy > 0 and self.tally.dead == seen_dead:
+                    await self._changed.wait()
+        except TimeoutError:
+            return not self.ctx.deadline.reached(MARGIN_SECONDS)
+        else:
+            return self.tally.dead != seen_dead
         finally:
             self.busy += 1
 
@@ -188,7 +197,7 @@ class _Channel:
             elif self._due_again:
                 more = await self._wait_for_retry(dead)
             else:
-                more = await job.more_dead(dead)
+                more = await job.more(dead)
             if not more:
                 return
         job.tally.leftover = True
