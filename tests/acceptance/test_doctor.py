@@ -209,7 +209,9 @@ async def test_rights_and_roles(
             told = await call(f"{dsn}&role={role}", capsys)
             (rights,) = told.found("rights")
             assert rights["severity"] == "fault"
-            assert rights["cure"] == f"psql -c 'GRANT quota_worker TO \"{role}\"'"
+            assert rights["cure"] == (
+                f"psql ADMINISTRATORS_ADDRESS -c 'GRANT quota_worker TO \"{role}\"'"
+            )
             (unread,) = told.found("unread")
             assert unread["cure"] == "see rights"
             assert told.code == 1

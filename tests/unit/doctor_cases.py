@@ -125,6 +125,12 @@ CASES: list[tuple[list[Finding], str, str, str]] = [
         FAULT,
         "there is no ledger",
     ),
+    (
+        server.schema(SERVER._replace(schema_name=None), None, [], FUNCTIONS, "/data"),
+        "schema",
+        FAULT,
+        "no POSTGRES_DSN is set, so it is the embedded server's in /data",
+    ),
     (schema(SCHEMA._replace(migrations=("0001_ledger",))), "schema", FAULT, "lacks 0002_alerts"),
     (
         schema(SCHEMA._replace(migrations=(*SCHEMA.migrations, "0099_later"))),
@@ -164,7 +170,7 @@ CASES: list[tuple[list[Finding], str, str, str]] = [
         server.rights(SERVER, RIGHTS._replace(lacks=("job_runs",), is_member=False)),
         "rights",
         FAULT,
-        "psql -c 'GRANT quota_worker TO \"ann\"'",
+        "psql ADMINISTRATORS_ADDRESS -c 'GRANT quota_worker TO \"ann\"'",
     ),
     (
         server.rights(SERVER, RIGHTS._replace(lacks=("job_runs",))),
@@ -231,7 +237,7 @@ CASES: list[tuple[list[Finding], str, str, str]] = [
         ),
         "jobs",
         FAULT,
-        "never done",
+        "no run on record was done",
     ),
     (
         work.jobs([JOB._replace(outcome="unfinished", done_at=NOW - 2 * HOUR)], SLOTS, NOW),

@@ -42,17 +42,17 @@ async def run(args: argparse.Namespace, deps: Deps) -> int:
         return 0
     from worker.clock import utc_now
     from worker.doctor.finding import FAULT
-    from worker.doctor.showing import as_document, render_text, summary
+    from worker.doctor.showing import as_document, render_text
     from worker.status_text import Palette, wants_colour
 
     findings, roles_sql = await _look(args, deps)
     if args.json:
         say_json(as_document(findings, utc_now(), roles_sql))
     else:
-        say(render_text(findings, Palette(coloured=wants_colour(sys.stdout, deps.environ))))
+        # The long script first: the findings are what is left on the screen.
         if roles_sql is not None:
-            say(f"\n-- what `quota-worker doctor --roles-sql` writes:\n{roles_sql.rstrip()}\n")
-            say(summary(findings))
+            say(f"-- what `quota-worker doctor --roles-sql` writes:\n{roles_sql.rstrip()}\n")
+        say(render_text(findings, Palette(coloured=wants_colour(sys.stdout, deps.environ))))
     return 1 if any(finding.severity == FAULT for finding in findings) else 0
 
 
@@ -143,6 +143,7 @@ async def _database(
     from worker.postgres.migrate import function_bodies, roles_script
     from worker.settings import CONSOLE
 
+    where: dict[str, str] = {}
     try:
         where = deps.whereabouts()
         if "data folder" in where:
@@ -155,6 +156,8 @@ async def _database(
         # what is wrong, and the advice behind it
         advice = error.default_message()
         what = one_line(str(error).removesuffix(f" ({advice})"))
+        if "database" in where:
+            what = f"{what}, at {one_line(where['database'])}"
         cure = one_line(advice.partition(": ")[2]).rstrip(".") or "quota-worker doctor, once mended"
         return [Finding("database", FAULT, what, cure), *findings], None
     names = [channel.name for channel in delivery.channels] if delivery is not None else []
@@ -167,6 +170,7 @@ async def _database(
         delivery=delivery,
         served=list(dict.fromkeys([*names, CONSOLE])),
         broken=broken,
+        embedded_home=where.get("data folder"),
     )
     examination = Examination(reads, around, utc_now)
     told = await examination.run()

@@ -120,7 +120,8 @@ def routes(
         Finding(
             "routes",
             WARNING,
-            f"no working channel is told{which} about {whom}{more}: nobody hears of a refusal",
+            f"no working channel is told{which} about {whom}{more}: nobody hears of a refusal "
+            "(a console is read by nobody)",
             "quota-worker channel list; quota-worker channel test NAME; then mend [default] or "
             "the route of the configuration",
         )

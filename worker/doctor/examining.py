@@ -26,7 +26,7 @@ class Surroundings(NamedTuple):
 
     `migrations`, `functions`: its own. `jobs`: each job's seconds between slots. `delivery` None:
     the configuration is wrong. `served`: the channels that messages may stand for here.
-    `broken`: channels that can't be used.
+    `broken`: channels that can't be used. `embedded_home`: see `server.schema`.
     """
 
     where: str
@@ -37,6 +37,7 @@ class Surroundings(NamedTuple):
     delivery: DeliverySettings | None
     served: Sequence[str]
     broken: Collection[str]
+    embedded_home: str | None = None
 
 
 class Examination:
@@ -93,7 +94,9 @@ class Examination:
         unread = len(self._unread)
         schema = await self._read("schema", self._reads.schema())
         if len(self._unread) == unread:
-            told = server.schema(found, schema, around.migrations, around.functions)
+            told = server.schema(
+                found, schema, around.migrations, around.functions, around.embedded_home
+            )
             self._add(told)
             if any(finding.severity == FAULT for finding in told):
                 return

@@ -24,7 +24,8 @@ def tenants(found: TenantFacts) -> list[Finding]:
                 "tenants",
                 NOTE,
                 f"of {times(found.tenants, 'tenant')} none is enforced: nobody is refused",
-                "psql -c \"UPDATE tenant_limits SET enforce = 'on' WHERE tenant_id = 'NAME'\"",
+                'psql "$POSTGRES_DSN" -c '
+                "\"UPDATE tenant_limits SET enforce = 'on' WHERE tenant_id = 'NAME'\"",
             )
         )
     elif not found.tenants:
@@ -33,7 +34,7 @@ def tenants(found: TenantFacts) -> list[Finding]:
                 "tenants",
                 NOTE,
                 "there is no tenant: every request is refused with unknown_tenant",
-                "psql -c \"INSERT INTO tenant_limits (tenant_id) VALUES ('NAME')\"",
+                'psql "$POSTGRES_DSN" -c "INSERT INTO tenant_limits (tenant_id) VALUES (\'NAME\')"',
             )
         )
     if found.without_budget:

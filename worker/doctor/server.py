@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from worker.doctor.facts import RightsFacts, SchemaFacts, ServerFacts, ZoneFacts
 
+# Whoever may grant: rarely the user that the worker logs in as.
+ADMINISTRATOR: Final = "ADMINISTRATORS_ADDRESS"
+PSQL: Final = f"psql {ADMINISTRATOR}"
 OLDEST_MAJOR: Final = 15
 NEWEST_MAJOR: Final = 18
 SKEW_WARNING_SECONDS: Final = 30.0
@@ -60,7 +63,9 @@ def writable(server: ServerFacts) -> list[Finding]:
                 "writable",
                 FAULT,
                 "default_transaction_read_only is on for this user, database or server",
-                f"psql -c 'ALTER ROLE {quoted(server.user_name)} "
+                # the administrator's own session may be read-only, too
+                f"{PSQL} -c 'SET default_transaction_read_only = off' "
+                f"-c 'ALTER ROLE {quoted(server.user_name)} "
                 "SET default_transaction_read_only = off'",
             )
         ]
@@ -81,8 +86,9 @@ def durability(server: ServerFacts) -> list[Finding]:
             f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off: a crash of the server "
             "loses charges that were answered with ok"
             + (", or the whole database" if "fsync" in off else ""),
-            "; ".join(f"psql -c 'ALTER SYSTEM SET {name} = on'" for name in off)
-            + "; psql -c 'SELECT pg_reload_conf()'; then see ALTER ROLE and ALTER DATABASE for it",
+            "; ".join(f"{PSQL} -c 'ALTER SYSTEM SET {name} = on'" for name in off)
+            + f"; {PSQL} -c 'SELECT pg_reload_conf()'; then see ALTER ROLE and ALTER DATABASE "
+            "for it",
         )
     ] * bool(off)
     if server.careless_users and "synchronous_commit" not in off:
@@ -92,7 +98,7 @@ def durability(server: ServerFacts) -> list[Finding]:
                 WARNING,
                 f"synchronous_commit is off for {named(server.careless_users)}: a crash of the "
                 "server loses the charges of its last second",
-                "psql -c 'ALTER ROLE NAME RESET synchronous_commit'",
+                f"{PSQL} -c 'ALTER ROLE NAME RESET synchronous_commit'",
             )
         )
     return found or ok("durability", "commits are on the disk before they are answered")
@@ -110,7 +116,7 @@ def session(server: ServerFacts) -> list[Finding]:
                 WARNING,
                 f"default_transaction_isolation is {one_line(isolation)}: calls of one tenant at "
                 "once fail with 40001",
-                f"psql -c 'ALTER ROLE {user} RESET default_transaction_isolation'",
+                f"{PSQL} -c 'ALTER ROLE {user} RESET default_transaction_isolation'",
             )
         )
     limit = int(server.settings.get("statement_timeout") or 0)
@@ -120,7 +126,7 @@ def session(server: ServerFacts) -> list[Finding]:
                 "session",
                 WARNING,
                 f"statement_timeout is {limit:,} ms: roll_month and audit may need minutes",
-                f"psql -c 'ALTER ROLE {user} SET statement_timeout = 0'",
+                f"{PSQL} -c 'ALTER ROLE {user} SET statement_timeout = 0'",
             )
         )
     encoding = server.settings.get("server_encoding", "UTF8")
@@ -164,7 +170,8 @@ def connections(server: ServerFacts) -> list[Finding]:
             "connections",
             WARNING,
             f"{what}: a tick needs up to 4, schedule 5",
-            "psql -c 'SELECT usename, application_name, state, count(*) FROM pg_stat_activity "
+            'psql "$POSTGRES_DSN" -c \'SELECT usename, application_name, state, count(*) FROM '
+            "pg_stat_activity "
             "GROUP BY 1, 2, 3 ORDER BY 4 DESC'; close what idles, or raise max_connections",
         )
     ]
@@ -175,13 +182,22 @@ def schema(
     found: SchemaFacts | None,
     migrations: Sequence[str],
     functions: Collection[tuple[str, str]],
+    embedded_home: str | None = None,
 ) -> list[Finding]:
-    """Whether the database is at the version of this program, whose `migrations` these are."""
+    """Whether the database is at the version of this program, whose `migrations` these are.
+
+    `embedded_home`: the embedded server's folder, where POSTGRES_DSN names no other.
+    """
     if server.schema_name is None or found is None:
         what = "there is no ledger in this database" + (
             "" if server.schema_name is None else ": a tutorial's tables, not taken over yet"
         )
-        return [Finding("schema", FAULT, what, "quota-worker migrate")]
+        cure = "quota-worker migrate"
+        if embedded_home is not None:
+            what += "; no POSTGRES_DSN is set, so it is the embedded server's in "
+            what += one_line(embedded_home)
+            cure = f"set POSTGRES_DSN; or, if you mean the embedded server, {cure}"
+        return [Finding("schema", FAULT, what, cure)]
     newer = sorted(set(found.migrations) - set(migrations))
     if newer:
         # migrations only add: an older program goes on working beside a newer one
@@ -210,7 +226,7 @@ def schema(
 def rights(server: ServerFacts, found: RightsFacts) -> list[Finding]:
     """What the connected user lacks, and whether the roles are there."""
     told = []
-    admin = "quota-worker doctor --roles-sql | psql -v ON_ERROR_STOP=1 ADMINISTRATORS_ADDRESS"
+    admin = f"quota-worker doctor --roles-sql | psql -v ON_ERROR_STOP=1 {ADMINISTRATOR}"
     if found.missing_roles:
         told.append(
             Finding("roles", WARNING, f"there is no role {named(found.missing_roles)}", admin)
@@ -228,12 +244,12 @@ def rights(server: ServerFacts, found: RightsFacts) -> list[Finding]:
     user = quoted(server.user_name)
     what = f"{one_line(server.user_name)} lacks rights on {named(found.lacks)}"
     if found.missing_roles or found.role_lacks:
-        cure = f"{admin}; then psql -c 'GRANT quota_worker TO {user}'"
+        cure = f"{admin}; then {PSQL} -c 'GRANT quota_worker TO {user}'"
     elif found.is_member:
-        cure = f"psql -c 'ALTER ROLE {user} INHERIT'; from PostgreSQL 16 on "
-        cure += f"psql -c 'GRANT quota_worker TO {user} WITH INHERIT TRUE'"
+        cure = f"{PSQL} -c 'ALTER ROLE {user} INHERIT'; from PostgreSQL 16 on "
+        cure += f"{PSQL} -c 'GRANT quota_worker TO {user} WITH INHERIT TRUE'"
     else:
-        cure = f"psql -c 'GRANT quota_worker TO {user}'"
+        cure = f"{PSQL} -c 'GRANT quota_worker TO {user}'"
     return [*told, Finding("rights", FAULT, what, cure)]
 
 

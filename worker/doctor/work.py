@@ -71,7 +71,7 @@ def jobs(found: Sequence[JobFacts], intervals: Mapping[str, int], now: datetime)
         is_long = seconds > FAILING_SECONDS + intervals.get(job.job, 0)
         if job.outcome == "unfinished" and not is_long:
             continue
-        last = f"last done {span(seconds)} ago" if job.done_at else "it was never done"
+        last = f"last done {span(seconds)} ago" if job.done_at else "no run on record was done"
         if job.outcome == "failed":
             what = f"{job.job} fails ({last}): {one_line(job.error or 'see the log')}"
         else:
