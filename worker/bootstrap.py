@@ -263,6 +263,7 @@ class Deps:
             self.settings.listen_dsn or self.dsn(),
             monotonic_seconds,
             on_mode,
+            variable="QUOTA_WORKER_LISTEN_DSN" if self.settings.listen_dsn else "POSTGRES_DSN",
         )
 
     async def limits(self) -> PostgresLimits:

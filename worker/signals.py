@@ -1,9 +1,10 @@
 """The long-running process's signals: how it is asked to end, and what ends one that hangs.
 
-The first SIGTERM or SIGINT asks for a clean end, a second one ends the process at once. SIGALRM
-is a watchdog: now and then it asks the event loop for a sign of life. A loop that is blocked for
-good (a log pipe that nobody reads, a library that hangs) can't be helped from inside: the process
-ends, and whoever supervises it starts another. What it held is done again, as after a kill.
+The first SIGTERM, SIGINT or SIGHUP (its terminal was closed, or a supervisor wants its files read
+anew) asks for a clean end, a second one ends the process at once. SIGALRM is a watchdog: now and
+then it asks the event loop for a sign of life. A loop that is blocked for good (a log pipe that
+nobody reads, a library that hangs) can't be helped from inside: the process ends, and whoever
+supervises it starts another. What it held is done again, as after a kill.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
 
 
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Those that ask for an end: SIGHUP, too, but where it is ignored, as under nohup."""
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        return signal.SIGTERM, signal.SIGINT
+    return signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+
+
 class Signals:
     """A context manager of the main thread; `on_stop` is called once, on the loop."""
 
@@ -44,7 +52,7 @@ class Signals:
 
     def __enter__(self) -> Self:
         # not the loop's own handlers: these work while it is blocked, too
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             self._before[number] = signal.signal(number, self._end)
         self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._watch)
         signal.alarm(ASK_EVERY_SECONDS)

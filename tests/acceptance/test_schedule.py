@@ -157,10 +157,11 @@ async def begun(conn: Connection) -> None:
 
 
 async def test_a_signal_lets_the_tick_finish_what_it_holds(dsn: str, conn: Connection) -> None:
+    """SIGHUP, of a terminal that is closed or a supervisor's reload; SIGTERM goes the same way."""
     await overdue_holds(conn, 2500)
     async with schedule(dsn) as running:
         await begun(conn)
-        assert await running.end() == 0
+        assert await running.end(signal.SIGHUP) == 0
     left = await conn.fetchval("SELECT count(*) FROM quota_reservations WHERE state = 'open'")
     assert 0 < left < 2500
     assert left % BATCH_ROWS == 0

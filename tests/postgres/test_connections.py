@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from worker import errors
+from worker.assets import Assets
+from worker.postgres.crossings import PostgresCrossings
 from worker.postgres.errors import translate, translated
 from worker.postgres.pool import connect, open_pool
+from worker.postgres.queries import load_queries
 
 
 class OldServer:
@@ -128,3 +132,36 @@ def test_other_errors_are_left_alone() -> None:
         raise KeyError("x")
     ours = errors.UsageError("x")
     assert translate(ours) is ours
+
+
+def test_the_drivers_words_on_its_own_state_are_not_shown() -> None:
+    """As of a connection that was ended while the driver was about to send."""
+    ours = translate(asyncpg.InternalClientError("cannot switch to state 11; another operation"))
+    assert isinstance(ours, errors.DatabaseUnreachableError)
+    assert "state 11" not in str(ours)
+    assert "check POSTGRES_DSN" in str(ours)
+
+
+@pytest.mark.parametrize("variable", ["POSTGRES_DSN", "QUOTA_WORKER_LISTEN_DSN"])
+async def test_why_it_polls_names_the_variable_to_look_at(dsn: str, variable: str) -> None:
+    told: list[tuple[str, str | None]] = []
+
+    def on_mode(mode: str, reason: str | None) -> None:
+        told.append((mode, reason))
+
+    pool = await open_pool(dsn)
+
+    async def opened() -> asyncpg.Pool[asyncpg.Record]:
+        return pool
+
+    wrong = "postgresql://nobody@127.0.0.1:1/none"
+    queries = load_queries(Assets(), "crossings")
+    crossings = PostgresCrossings(
+        opened, queries, wrong, time.monotonic, on_mode, variable=variable
+    )
+    assert not await crossings.wait()
+    await crossings.close()
+    await pool.close()
+    ((mode, reason),) = told
+    assert mode == "polling"
+    assert f"check {variable} and" in str(reason)

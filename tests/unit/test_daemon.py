@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
@@ -17,6 +18,7 @@ import worker.daemon
 from worker.clock import utc_now
 from worker.daemon import DELIVERIES_MAX, Daemon
 from worker.errors import DatabaseUnreachableError, SchemaMissingError
+from worker.signals import ending_signals
 from worker.telemetry import Log
 
 if TYPE_CHECKING:
@@ -189,3 +191,13 @@ async def test_a_database_away_is_one_line_however_often_it_is_tried(
 async def test_what_was_set_wrong_ends_the_start() -> None:
     with pytest.raises(SchemaMissingError):
         await a_daemon(Watched(open_fault=SchemaMissingError())).run()
+
+
+def test_sighup_asks_for_an_end_but_where_it_is_ignored_as_under_nohup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        assert ending_signals() == (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        assert ending_signals() == (signal.SIGTERM, signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGHUP, before)

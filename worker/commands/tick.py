@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
 from worker.answers import say, say_json, tell
 from worker.errors import UsageError
 from worker.settings import HEARTBEAT_VARIABLE
+from worker.signals import ending_signals
 from worker.telemetry import unmistaken
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ async def tick(
     channels = deps.channels()
     deadline = Deadline(DEADLINE_SECONDS, monotonic_seconds)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    ending = ending_signals()
+    for number in ending:
         loop.add_signal_handler(number, deadline.stop)
     try:
         runner = Tick(
@@ -185,7 +186,7 @@ async def tick(
         asked = TickAsked(as_of, deadline, dry_run, always)
         return await runner.run(jobs, asked, lambda: deps.job_ports(channels))
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending:
             loop.remove_signal_handler(number)
         await channels.close()
 

@@ -33,6 +33,8 @@ PROBE_SECONDS: Final = 5.0
 RETRY_SECONDS_MAX: Final = 60.0
 # Notifications in a burst are answered by one look.
 GATHER_SECONDS: Final = 0.05
+# What errors advise to look at; here another may be meant.
+ADVISED: Final = "POSTGRES_DSN"
 POOLED: Final = "a pooler lies in between: QUOTA_WORKER_LISTEN_DSN needs a direct connection"
 UNHEARD: Final = "no notification comes through it: is it the same database's primary?"
 
@@ -40,7 +42,8 @@ UNHEARD: Final = "no notification comes through it: is it the same database's pr
 class PostgresCrossings:
     """``Crossings``; `pool` gives the pool for looks, `dsn` leads to where is listened.
 
-    `on_mode` hears ``listening`` or ``polling``, with the reason of the latter, at each change.
+    `variable` names where `dsn` is set. `on_mode` hears ``listening`` or ``polling``, with the
+    reason of the latter, at each change.
     """
 
     def __init__(
@@ -50,12 +53,15 @@ class PostgresCrossings:
         dsn: str,
         monotonic: Callable[[], float],
         on_mode: Callable[[str, str | None], None],
+        *,
+        variable: str = ADVISED,
     ) -> None:
         self._pool = pool
         self._queries = queries
         self._dsn = dsn
         self._monotonic = monotonic
         self._on_mode = on_mode
+        self._variable = variable
         self._heard = asyncio.Event()
         self._probes: set[str] = set()
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
@@ -125,7 +131,7 @@ class PostgresCrossings:
                 self._failures, base_seconds=1.0, max_seconds=RETRY_SECONDS_MAX
             )
             self._listen_at = self._monotonic() + wait_seconds
-            self._mode = ("polling", " ".join(str(error).split()))
+            self._mode = ("polling", " ".join(str(error).split()).replace(ADVISED, self._variable))
         else:
             self._failures = 0
             self._mode = ("listening", None)

@@ -83,7 +83,9 @@ def translate(error: BaseException) -> errors.QuotaWorkerError | None:
         if type(error).__name__ == "InternalClientError" or (
             "connection" in text and ("closed" in text or "released" in text)
         ):
-            return errors.DatabaseUnreachableError(f"the database connection was lost: {text}")
+            # its own words are of its state machine, and help nobody
+            found = errors.DatabaseUnreachableError
+            return found(_advised("the database connection was lost", found))
         return errors.ConfigurationError(f"POSTGRES_DSN or a call is wrong: {text}")
     return None
 
