@@ -122,7 +122,7 @@ def test_the_example_names_every_key() -> None:
 def test_every_snippet_of_the_readme_loads(tmp_path: Path) -> None:
     readme = (EXAMPLE.parents[1] / "README.md").read_text(encoding="utf-8")
     snippets = re.findall(
-        r"^```toml\n(.+?)^```|(?<!wrong)(?<!prices)\.toml <<'END'\n(.+?)^END$",
+        r"^```toml\n(.+?)^```|(?<!wrong)(?<!prices)(?<!sales)\.toml <<'END'\n(.+?)^END$",
         readme,
         re.MULTILINE | re.DOTALL,
     )
@@ -306,8 +306,9 @@ class TestVariables:
         ]
 
     def test_every_variable_of_the_readme_is_known(self) -> None:
-        readme = (EXAMPLE.parents[1] / "README.md").read_text(encoding="utf-8")
-        assert set(re.findall(r"QUOTA_WORKER_\w*[A-Z0-9]", readme)) == known_variables()
+        pages = ("README.md", "docs/configuration.md", "docs/channels.md", "docs/testing.md")
+        text = "".join((EXAMPLE.parents[1] / page).read_text(encoding="utf-8") for page in pages)
+        assert set(re.findall(r"QUOTA_WORKER_\w*[A-Z0-9]", text)) == known_variables()
 
     def test_with_a_file_they_are_not_read(self, tmp_path: Path) -> None:
         delivery = read(tmp_path, OPS, QUOTA_WORKER_IMBOT_GROUP="-wrong")

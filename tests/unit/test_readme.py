@@ -17,6 +17,7 @@ from worker.commands import COMMANDS
 from worker.configuration.variables import variable_remarks
 from worker.jobs.context import JobCounts
 from worker.jobs.registry import JOBS
+from worker.limits.reading import parse_limits
 from worker.notifiers.feishu_card import _COLOURS
 from worker.prices.files import read_prices, read_rates
 from worker.prices.shape import RefusedFileError
@@ -88,6 +89,30 @@ def test_the_prices_and_rates_of_the_readme_are_read(tmp_path: Path) -> None:
     assert fault.startswith("line 2: USD is the billing currency itself: it needs no rate; ")
 
 
+def test_every_link_leads_somewhere() -> None:
+    def anchors(path: Path) -> set[str]:
+        titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+    checked, broken = 0, []
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if "://" in link:
+                continue
+            checked += 1
+            path, _, anchor = link.partition("#")
+            to = page.parent / path if path else page
+            if not to.exists() or (anchor and anchor not in anchors(to)):
+                broken.append(f"{page.name}: {link}")
+    assert checked > 100
+    assert broken == []
+
+
+def test_the_limits_file_of_the_readme_is_taken() -> None:
+    limits = parse_limits(heredoc("sales.toml").encode(), "sales.toml")
+    assert {one.key.subject for one in limits.wanted} == {"sales", "shop"}
+
+
 def test_every_command_that_asks_the_ledger_stands_with_its_role() -> None:
     row = next(line for line in README.splitlines() if line.startswith("| `quota_worker` | every"))
     named = set(re.findall(r"`([a-z]+)`", row))
@@ -110,13 +135,15 @@ def test_every_count_of_a_job_is_explained() -> None:
         for name in kind().as_counts()
     }
     assert {"leftover", "failed", "dead", "rearmed"} < counts
-    table = README.partition("| count | of | means |")[2].partition("\n\n")[0]
+    jobs = (ROOT / "docs/jobs.md").read_text(encoding="utf-8")
+    table = jobs.partition("| count | of | means |")[2].partition("\n\n")[0]
     explained = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row[:80])}
     assert counts - explained == set()
 
 
 def test_every_colour_of_a_card_is_named() -> None:
-    said = README.partition("its header coloured by severity: ")[2].partition(".")[0]
+    channels = (ROOT / "docs/channels.md").read_text(encoding="utf-8")
+    said = channels.partition("its header coloured by severity: ")[2].partition(".")[0]
     assert [colour for colour in _COLOURS.values() if colour not in said] == []
 
 
@@ -148,7 +175,8 @@ def test_the_variables_of_the_example_are_known_and_those_of_the_example_file() 
     ours = [name for name in names if name.startswith("QUOTA_WORKER_")]
     assert len(ours) > 5
     assert variable_remarks(dict.fromkeys(ours, "x"), DeliverySettings()) == []
-    assert [name for name in names if f"`{name}`" not in README and name in ours] == []
+    told = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    assert [name for name in names if f"`{name}`" not in told and name in ours] == []
     document = tomllib.loads((ROOT / "examples/quota-worker.toml").read_text(encoding="utf-8"))
     referred = {
         value["env"]

@@ -46,6 +46,7 @@ _MORE: Final = frozenset(
 _OF_TESTS: Final = frozenset(
     {"TEST_PG", "LONG", "EXAMPLES", "SEED", "BATCHES", "CASE_07", "CRASH_RUNS", "CRASH_SEED"}
     | {"HERMES", "KUBERNETES", "MONTH", "MONTHS", "MUTANTS", "RACES", "REPORTS"}
+    | {"CHAOS_MINUTES", "CHAOS_OLD", "CHAOS_KEEP"}
 )
 NUMBER_MAX_LETTERS: Final = 20  # Python refuses what has thousands
 NAME_NEARNESS: Final = 0.7  # difflib's, without the prefix
