@@ -140,13 +140,15 @@ class WatchSettings(NamedTuple):
     """When caps that fall soon are told, and apps and keys that run away.
 
     A cap of the day is told where it falls within `day_hours` at the present pace, one of the month
-    within `month_hours`, and only at `burn_times` the even pace; an app or key at `usual_times` its
-    usual pace and at least `min_requests` requests. `off`: nothing is told, and no pace is noted.
+    within `month_hours`, and only at `burn_times` the even pace and `burn_requests` requests an
+    hour; an app or key at `usual_times` its usual pace and at least `min_requests` requests.
+    `off`: nothing is told, and no pace is noted.
     """
 
     day_hours: int = 4
     month_hours: int = 24
     burn_times: int = 3
+    burn_requests: int = 30
     usual_times: int = 10
     min_requests: int = 100
     off: bool = False

@@ -5,15 +5,15 @@
 -- channel and address, as quota_route says). A subject's caps share one message ('burn-rate'), a tenant's runaways
 -- another ('runaway': the ten costliest are listed, all are counted). A cap of a day is told once in it, one of a
 -- month again after 24 hours, an app or key again after 24 hours. With p_dry nothing is written: only counted.
--- p_limits: {"day_hours": 4, "month_hours": 24, "burn_times": 3, "usual_times": 10, "min_requests": 100}; what
--- each means: quota_watch_burning, quota_watch_runaways.
+-- p_limits: {"day_hours": 4, "month_hours": 24, "burn_times": 3, "burn_requests": 30, "usual_times": 10, "min_requests": 100};
+-- what each means: quota_watch_burning, quota_watch_runaways. burn_requests may lack: an older program doesn't know it.
 -- Idempotent: a second pass over the same state tells nothing. Safe beside itself: of two passes that find the same,
 -- one writes its row of quota_watch_told, and only what was written here is told here.
 -- Lock order: quota_watch_told, sorted; quota_outbox.
 -- SQLSTATE: 55P03 when another pass holds a lock for 30 s (retry); 22023 without routes or limits.
 CREATE OR REPLACE FUNCTION quota_watch(
     p_now timestamptz DEFAULT NULL, p_routes jsonb DEFAULT '{"default": {"to": [{"channel": "console"}]}}',
-    p_limits jsonb DEFAULT '{"day_hours": 4, "month_hours": 24, "burn_times": 3, "usual_times": 10, "min_requests": 100}',
+    p_limits jsonb DEFAULT '{"day_hours": 4, "month_hours": 24, "burn_times": 3, "burn_requests": 30, "usual_times": 10, "min_requests": 100}',
     p_limit int DEFAULT 1000, p_dry boolean DEFAULT false,
     OUT burns int, OUT runaways int, OUT messages int
 ) RETURNS record
@@ -39,7 +39,8 @@ BEGIN
     SELECT count(*), jsonb_agg(to_jsonb(b) ORDER BY b.subject_kind, b.subject, b.environment, b.dimension, b.period_kind)
       INTO burns, v_burning
       FROM (SELECT f.* FROM quota_watch_burning(v_now, (p_limits ->> 'day_hours')::int, (p_limits ->> 'month_hours')::int,
-                                                (p_limits ->> 'burn_times')::int) f
+                                                (p_limits ->> 'burn_times')::int,
+                                                coalesce((p_limits ->> 'burn_requests')::int, 30)) f
              ORDER BY f.times_even DESC, f.subject_kind, f.subject, f.environment, f.dimension, f.period_kind
              LIMIT p_limit) b;
     SELECT count(*), jsonb_agg(to_jsonb(r) ORDER BY r.place)

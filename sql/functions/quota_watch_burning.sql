@@ -2,14 +2,14 @@
 --
 -- Told where all of this holds: the cap isn't reached; at the pace of the last hour, and at that of the last five
 -- minutes too, it is reached within p_day_hours (caps of the day) or p_month_hours (of the month), before the period
--- ends; that pace is at least p_times the one that would use up the cap evenly; no threshold of the same cap was told
--- within the last hour, whose message has a forecast; and it is not quiet (quota_watch_told). Two windows, so that a
--- spike that is over pages nobody. pace and short_pace are per hour, in the dimension's unit (completions, tokens,
+-- ends; that pace is at least p_times the one that would use up the cap evenly; the last hour had at least p_requests
+-- requests, since fewer are chance and no pace; no threshold of the same cap was told within the last hour, whose message
+-- has a forecast; and it is not quiet (quota_watch_told). Two windows, so that a spike that is over pages nobody. pace and short_pace are per hour, in the dimension's unit (completions, tokens,
 -- nanos). Paces are of what was admitted, as charged or held; direct writes of legacy programs have none.
 -- Takes no locks; reads one hour of reservations through the block-range index on admitted_at, then only tenants and
 -- departments that are that fast, by their keys.
 CREATE OR REPLACE FUNCTION quota_watch_burning(
-    p_now timestamptz, p_day_hours int, p_month_hours int, p_times int)
+    p_now timestamptz, p_day_hours int, p_month_hours int, p_times int, p_requests int)
 RETURNS TABLE (subject_kind text, subject text, environment text, dimension text, period_kind text, period_start date,
                ends_at timestamptz, used numeric, held numeric, cap numeric, pace numeric, short_pace numeric,
                times_even numeric)
@@ -28,7 +28,7 @@ AS $$
                 SELECT 'month', quota_month(quota_day(p_now)), quota_day_start(quota_month(quota_day(p_now))),
                        quota_day_start(quota_warn_period_end('month', quota_month(quota_day(p_now)))), p_month_hours) b
     ), recent AS MATERIALIZED (
-        SELECT r.tenant_id, r.department_id, r.environment,
+        SELECT r.tenant_id, r.department_id, r.environment, count(*) AS requests,
                sum(r.completion_counted::int) AS completions, sum(a.in_tokens) AS in_tokens,
                sum(a.out_tokens) AS out_tokens, sum(a.cost_nanos) AS cost_nanos,
                coalesce(sum(r.completion_counted::int) FILTER (WHERE a.short), 0) AS short_completions,
@@ -57,8 +57,9 @@ AS $$
                                sum(r.short_cost_nanos) AS short_cost_nanos
                           FROM recent r
                          GROUP BY r.tenant_id
-                        HAVING sum(r.short_completions) > 0 OR sum(r.short_in_tokens) > 0
-                            OR sum(r.short_out_tokens) > 0 OR sum(r.short_cost_nanos) > 0) t
+                        HAVING sum(r.requests) >= p_requests
+                           AND (sum(r.short_completions) > 0 OR sum(r.short_in_tokens) > 0
+                                OR sum(r.short_out_tokens) > 0 OR sum(r.short_cost_nanos) > 0)) t
                   JOIN tenant_limits l ON l.tenant_id = t.tenant_id
                  CROSS JOIN (SELECT p_times / max(p.hours) FILTER (WHERE p.period_kind = 'day') AS day,
                                     p_times / max(p.hours) FILTER (WHERE p.period_kind = 'month') AS month
@@ -77,7 +78,8 @@ AS $$
                        sum(r.short_out_tokens), sum(r.short_cost_nanos)
                   FROM recent r
                  WHERE r.department_id IS NOT NULL
-                 GROUP BY r.department_id, r.environment) s
+                 GROUP BY r.department_id, r.environment
+                HAVING sum(r.requests) >= p_requests) s
          CROSS JOIN LATERAL (VALUES
             ('completions', s.completions::numeric, s.short_completions::numeric * 12),
             ('cost', s.cost_nanos, s.short_cost_nanos * 12),

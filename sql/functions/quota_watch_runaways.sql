@@ -1,4 +1,5 @@
--- Apps and API keys of tenants that run away: one row per (tenant, app, key), with the rule that it breaks and why.
+-- Apps and API keys of tenants that run away: one row per (tenant, app, key), with the rule that it breaks and why; and
+-- one per app whose keys do so together and none of them alone, with api_key NULL.
 --
 -- The last hour before p_now is held against the hours noted in quota_paces ('' is a label that nobody gave). Rules, the first that holds:
 --   tight_loop     at least p_min_requests requests in the last ten minutes, 80 % of them with the same number of
@@ -25,9 +26,9 @@ SET enable_seqscan = off
 -- whatever its caller has set: history by the keys
 SET enable_nestloop = on
 AS $$
-    WITH busy AS MATERIALIZED (
+    WITH called AS MATERIALIZED (
         SELECT r.tenant_id, coalesce(r.app, '') AS app, coalesce(r.api_key, '') AS api_key, count(*) AS requests,
-               bit_count(bit_or(1::bigint << date_part('minute', r.admitted_at)::int)::bit(64))::int AS minutes,
+               bit_or(1::bigint << date_part('minute', r.admitted_at)::int) AS minutes,
                sum(CASE WHEN r.state = 'open' THEN r.estimated_in_tokens ELSE r.charged_in_tokens END)
                + sum(CASE WHEN r.state = 'open' THEN r.estimated_out_tokens ELSE r.charged_out_tokens END) AS tokens,
                sum(CASE WHEN r.state = 'open' THEN r.estimated_cost_nanos ELSE r.charged_cost_nanos END) AS cost_nanos,
@@ -35,10 +36,18 @@ AS $$
           FROM quota_reservations r
          WHERE r.admitted_at > p_now - interval '1 hour' AND r.admitted_at <= p_now AND NOT r.unreserved
          GROUP BY 1, 2, 3
-        -- who can break one of the rules at all
-        HAVING (count(*) >= p_min_requests
-                OR bit_count(bit_or(1::bigint << date_part('minute', r.admitted_at)::int)::bit(64)) >= 30)
-           AND count(*) FILTER (WHERE r.admitted_at > p_now - interval '10 minutes') > 0
+    ), busy AS MATERIALIZED (
+        -- who can break one of the rules at all; E'\x1f', which no key is, stands for all keys of an app
+        SELECT c.tenant_id, c.app, c.api_key, c.requests, bit_count(c.minutes::bit(64))::int AS minutes, c.tokens,
+               c.cost_nanos, c.recent
+          FROM called c
+         WHERE (c.requests >= p_min_requests OR bit_count(c.minutes::bit(64)) >= 30) AND c.recent > 0
+        UNION ALL
+        SELECT c.tenant_id, c.app, E'\x1f', sum(c.requests)::bigint, bit_count(bit_or(c.minutes)::bit(64))::int,
+               sum(c.tokens), sum(c.cost_nanos), sum(c.recent)::bigint
+          FROM called c
+         GROUP BY c.tenant_id, c.app
+        HAVING count(*) > 1 AND sum(c.requests) >= p_min_requests AND sum(c.recent) > 0
     ), held AS MATERIALIZED (
         SELECT b.*, h.first_hour, h.requests AS usual_requests, h.tokens AS usual_tokens,
                h.cost_nanos AS usual_cost_nanos, h.hours, h.days, h.all_minutes
@@ -49,9 +58,16 @@ AS $$
                    percentile_disc(0.95) WITHIN GROUP (ORDER BY p.requests) AS requests,
                    percentile_disc(0.95) WITHIN GROUP (ORDER BY p.tokens) AS tokens,
                    percentile_disc(0.95) WITHIN GROUP (ORDER BY p.cost_nanos) AS cost_nanos
-              FROM quota_paces p
-             WHERE p.tenant_id = b.tenant_id AND p.app = b.app AND p.api_key = b.api_key
-               AND p.hour >= p_now - interval '7 days' AND p.hour < p_now - interval '2 hours') h
+              FROM (SELECT k.hour, k.requests::numeric, k.minutes::int, k.tokens, k.cost_nanos
+                      FROM quota_paces k
+                     WHERE b.api_key <> E'\x1f' AND k.tenant_id = b.tenant_id AND k.app = b.app AND k.api_key = b.api_key
+                       AND k.hour >= p_now - interval '7 days' AND k.hour < p_now - interval '2 hours'
+                    UNION ALL
+                    SELECT k.hour, sum(k.requests), least(sum(k.minutes), 60)::int, sum(k.tokens), sum(k.cost_nanos)
+                      FROM quota_paces k
+                     WHERE b.api_key = E'\x1f' AND k.tenant_id = b.tenant_id AND k.app = b.app
+                       AND k.hour >= p_now - interval '7 days' AND k.hour < p_now - interval '2 hours'
+                     GROUP BY k.hour) p) h
     ), suspect AS MATERIALIZED (
         SELECT h.*, f.figure, f.present, f.usual, f.ratio,
                h.recent >= p_min_requests AND h.requests >= 2 * coalesce(h.usual_requests, 0) AS may_loop,
@@ -69,16 +85,16 @@ AS $$
              LIMIT 1) f
          WHERE NOT EXISTS (SELECT FROM quota_watch_told t
                             WHERE t.trouble = 'runaway' AND t.subject_kind = 'tenant' AND t.subject = h.tenant_id
-                              AND t.about = h.app AND t.detail = h.api_key
+                              AND t.about = h.app AND (t.detail = h.api_key OR h.api_key = E'\x1f')
                               AND NOT quota_watch_due(t.told_at, t.quiet_until, p_now))
     ), recent AS MATERIALIZED (
         -- the last ten minutes of the suspects alone, once
-        SELECT r.tenant_id, coalesce(r.app, '') AS app, coalesce(r.api_key, '') AS api_key, r.environment,
+        SELECT s.tenant_id, s.app, s.api_key, r.environment,
                r.department_id, r.admitted_at, r.end_user, coalesce(r.answered_model, r.model, r.requested_model) AS model,
                CASE WHEN r.state = 'open' THEN r.estimated_in_tokens ELSE r.charged_in_tokens END AS in_tokens
           FROM quota_reservations r
           JOIN suspect s ON s.tenant_id = r.tenant_id AND s.app = coalesce(r.app, '')
-                        AND s.api_key = coalesce(r.api_key, '')
+                        AND s.api_key IN (coalesce(r.api_key, ''), E'\x1f')
          WHERE r.admitted_at > p_now - interval '10 minutes' AND r.admitted_at <= p_now AND NOT r.unreserved
            AND (s.may_loop OR s.every_minute OR s.times_usual)
     ), alike AS (
@@ -101,7 +117,7 @@ AS $$
           JOIN shown w ON w.tenant_id = s.tenant_id AND w.app = s.app AND w.api_key = s.api_key
           JOIN alike a ON a.tenant_id = s.tenant_id AND a.app = s.app AND a.api_key = s.api_key
     )
-    SELECT u.tenant_id, u.environment, u.department_id, u.app, u.api_key, u.rule,
+    SELECT u.tenant_id, u.environment, u.department_id, u.app, nullif(u.api_key, E'\x1f'), u.rule,
            CASE WHEN u.rule = 'times_usual' THEN u.figure ELSE 'requests' END,
            CASE WHEN u.rule = 'times_usual' THEN u.present ELSE u.requests END,
            CASE WHEN u.rule = 'times_usual' THEN u.usual ELSE u.usual_requests END,
@@ -109,5 +125,10 @@ AS $$
            round(u.all_minutes::numeric / nullif(u.days, 0), 1), u.end_users, u.models
       FROM ruled u
      WHERE u.rule IS NOT NULL
+       -- an app whose key is named needs no row of its own
+       AND (u.api_key <> E'\x1f'
+            OR NOT EXISTS (SELECT FROM ruled k
+                            WHERE k.tenant_id = u.tenant_id AND k.app = u.app AND k.api_key <> u.api_key
+                              AND k.rule IS NOT NULL))
      ORDER BY u.cost_nanos DESC, u.tokens DESC, u.tenant_id, u.app, u.api_key
 $$;

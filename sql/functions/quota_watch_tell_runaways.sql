@@ -1,8 +1,8 @@
 -- Notes and tells apps and keys that quota_watch found running away: one message a tenant, written with the note. For
 -- quota_watch, whose head says what is kept; p_found are quota_watch_runaways' rows as a JSON array, in their order.
 --
--- Facts of the message: findings (the ten costliest, as quota_watch_runaways has them), finding_count, and the sums of
--- all. Routed as a message about the tenant. Lock order and SQLSTATEs: as quota_watch.
+-- Facts of the message: findings (the ten costliest, as quota_watch_runaways has them; of all keys of an app together
+-- how many they are, keys), finding_count, and the sums of all. All keys of an app are noted as E'\x1f', which no key is. Routed as a message about the tenant. Lock order and SQLSTATEs: as quota_watch.
 CREATE OR REPLACE FUNCTION quota_watch_tell_runaways(
     p_found jsonb, p_routes jsonb, p_now timestamptz, OUT told int, OUT messages int
 ) RETURNS record
@@ -11,9 +11,17 @@ SET search_path FROM CURRENT
 AS $$
     WITH found AS MATERIALIZED (
         SELECT f.row ->> 'tenant_id' AS tenant_id, f.row ->> 'environment' AS environment,
-               f.row ->> 'department_id' AS department_id, f.row ->> 'app' AS app, f.row ->> 'api_key' AS api_key,
-               f.row - ARRAY['tenant_id', 'environment', 'department_id', 'place'] AS evidence, f.place
+               f.row ->> 'department_id' AS department_id, f.row ->> 'app' AS app,
+               coalesce(f.row ->> 'api_key', E'\x1f') AS api_key,
+               f.row - ARRAY['tenant_id', 'environment', 'department_id', 'place'] || coalesce(k.counted, '{}') AS evidence,
+               f.place
           FROM jsonb_array_elements(p_found) WITH ORDINALITY AS f (row, place)
+          LEFT JOIN LATERAL (
+            SELECT jsonb_build_object('api_key', '', 'keys', count(DISTINCT coalesce(r.api_key, ''))) AS counted
+              FROM quota_reservations r
+             WHERE r.tenant_id = f.row ->> 'tenant_id' AND coalesce(r.app, '') = f.row ->> 'app' AND NOT r.unreserved
+               AND r.admitted_at > p_now - interval '1 hour' AND r.admitted_at <= p_now) k
+            ON f.row ->> 'api_key' IS NULL
     ), noted AS (
         INSERT INTO quota_watch_told AS t (trouble, subject_kind, subject, environment, about, detail, told_at, quiet_until)
         SELECT 'runaway', 'tenant', f.tenant_id, '', f.app, f.api_key, p_now, p_now + interval '24 hours'

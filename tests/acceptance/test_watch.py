@@ -65,13 +65,15 @@ async def test_a_spike_that_is_over_pages_nobody_and_what_goes_on_does_once(
     await calls.tenant("spiky", daily_tokens=10_000)
     await calls.tenant("steady", daily_tokens=10_000)
     # a third of the cap in one minute, and 400 equal requests, both over for more than their short window
-    await calls.reserve("spiky", "r", (3_000, 0, 0), now=NOON - 6 * MINUTE)
+    for number in range(30):
+        await calls.reserve("spiky", f"r{number}", (100, 0, 0), now=NOON - 6 * MINUTE)
     await put(conn, 400, at=NOON - 11 * MINUTE, key="k-spike")
     quiet = await quota_worker(dsn, "tick", "--as-of", NOON.isoformat(), **environ)
     assert (quiet.code, hook.requests) == (0, [])
 
-    await calls.reserve("steady", "r1", (1_500, 0, 0), app="crawler", now=LATER - 40 * MINUTE)
-    await calls.reserve("steady", "r2", (1_500, 0, 0), app="crawler", now=LATER - MINUTE)
+    for number in range(30):
+        ago = (40 if number % 2 else 1) * MINUTE
+        await calls.reserve("steady", f"r{number}", (100, 0, 0), app="crawler", now=LATER - ago)
     await put(conn, 184, at=LATER - MINUTE, key="k-loop", usage=(812, 20))
     await put(conn, 16, at=LATER - MINUTE, key="k-loop", usage=(9, 1))
     dry = await quota_worker(
@@ -90,7 +92,7 @@ async def test_a_spike_that_is_over_pages_nobody_and_what_goes_on_does_once(
         "[quota-burn] steady at 30.0% tokens, 7.2 times the even pace: full about 2026-05-15 14:25"
     )
     assert (
-        "1. app crawler, (no key): 2 requests, 3,000 tokens, 0.00 USD, 100.0% of"
+        "1. app crawler, (no key): 30 requests, 3,000 tokens, 0.00 USD, 100.0% of"
         in (texts["burn-rate"])
     )
     assert "200 requests in ten minutes, 92% of them with 812 input tokens" in texts["runaway"]
@@ -100,7 +102,7 @@ async def test_a_spike_that_is_over_pages_nobody_and_what_goes_on_does_once(
 
     # both go on: not told again
     again = LATER + 5 * MINUTE
-    await calls.reserve("steady", "r3", (500, 0, 0), now=again - MINUTE)
+    await calls.reserve("steady", "later", (500, 0, 0), now=again - MINUTE)
     await put(conn, 100, at=again - MINUTE, key="k-loop", usage=(812, 20))
     assert (await quota_worker(dsn, "tick", "--as-of", again.isoformat(), **environ)).code == 0
     assert len(hook.requests) == 2
@@ -187,7 +189,8 @@ async def test_the_file_says_what_is_told(dsn: str, conn: Connection, tmp_path: 
     await put(conn, 100, at=NOON - MINUTE)
     calls = Calls(conn)
     await calls.tenant("b", daily_tokens=10_000)
-    await calls.reserve("b", "r", (3_000, 0, 0), now=NOON - MINUTE)
+    for number in range(30):
+        await calls.reserve("b", f"r{number}", (100, 0, 0), now=NOON - MINUTE)
     config = tmp_path / "quota-worker.toml"
     run = ("run", "watch", "--as-of", NOON.isoformat(), "--dry-run", "--json")
     tables = (
@@ -195,6 +198,7 @@ async def test_the_file_says_what_is_told(dsn: str, conn: Connection, tmp_path: 
         ("", 1, 1),
         ("day_hours = 2\nmin_requests = 101", 0, 0),
         ("burn_times = 8\nusual_times = 2", 0, 1),
+        ("burn_requests = 31", 0, 1),
     )
     answers = []
     for number, (table, _, _) in enumerate(tables):
@@ -213,15 +217,16 @@ async def test_the_file_says_what_is_told(dsn: str, conn: Connection, tmp_path: 
 
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
     text = (
-        '[watch]\nday_hours = 25\nmonth_hours = "24"\nburn_times = 0\nusual_times = 1\n'
+        '[watch]\nday_hours = 25\nmonth_hours = "24"\nburn_times = 0\nburn_requests = 0\nusual_times = 1\n'
         "min_requests = 1.5\noff = 0\nmin_request = 3\n"
     )
     assert faults_of(tmp_path, text) == [
         "watch.day_hours is out of bounds: 1 to 24",
         "watch.month_hours is a text: a whole number is needed, without quotes",
         "watch.burn_times is out of bounds: 1 to 1000",
+        "watch.burn_requests is out of bounds: 1 to 1000000",
         "watch.usual_times is out of bounds: 2 to 1000",
         "watch.min_requests is 1.5: a whole number is needed",
         "watch.off is a number: true or false is needed, without quotes",
-        "watch.min_request is not known here: did you mean min_requests?",
+        "watch.min_request is not known here: did you mean min_requests or burn_requests?",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.planting import Killer, Planted, bug, killed_by
 
 WATCH = "test_watch"
+APPS = "test_watch_apps"
 ONCE = killed_by(WATCH, "test_a_cap_that_falls_within_hours_is_told_once_a_day")
 NOTED = killed_by(WATCH, "test_hours_are_noted_once_complete_and_the_same_again")
 DEPARTMENT = killed_by(WATCH, "test_a_departments_month_burns_with_its_callers")
@@ -94,7 +95,7 @@ BUGS = [
         "who stopped is named",
         "quota_watch_runaways.sql",
         (
-            ("AND count(*) FILTER (WHERE r.admitted_at > p_now - interval '10 minutes') > 0", ""),
+            (" AND c.recent > 0", ""),
             (
                 "WHERE r.admitted_at > p_now - interval '10 minutes' AND r.admitted_at <= p_now",
                 "WHERE true",
@@ -112,8 +113,8 @@ BUGS = [
     bug(
         "no rule but the loop for small apps",
         "quota_watch_runaways.sql",
-        ">= 30)\n",
-        ">= 60)\n",
+        ">= 30) AND c.recent",
+        ">= 60) AND c.recent",
         killed_by(WATCH, "test_a_daily_job_that_runs_every_minute"),
     ),
     bug(
@@ -137,5 +138,26 @@ BUGS = [
         "v_now - interval '8 days'",
         "v_now - interval '80 days'",
         NOTED,
+    ),
+    bug(
+        "a handful of requests is a pace",
+        "quota_watch_burning.sql",
+        "HAVING sum(r.requests) >= p_requests\n                           AND",
+        "HAVING",
+        killed_by(WATCH, "test_a_few_requests_are_chance_and_no_pace", requests=29, expected=0),
+    ),
+    bug(
+        "an app is told beside its key",
+        "quota_watch_runaways.sql",
+        "AND k.rule IS NOT NULL",
+        "AND k.rule IS NULL",
+        killed_by(APPS, "test_an_app_whose_key_is_told_is_not_told_besides"),
+    ),
+    bug(
+        "the usual of an app is that of one of its keys",
+        "quota_watch_runaways.sql",
+        "SELECT k.hour, sum(k.requests),",
+        "SELECT k.hour, max(k.requests),",
+        killed_by(APPS, "test_an_apps_usual_is_that_of_all_its_keys", each=9, expected=0),
     ),
 ]

@@ -5,71 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
-from typing import Any
 
-import asyncpg
 import pytest
 
 from requests_world import put
 
 from sql.calls import NOON, UNLIMITED, Calls, at
-
-Connection = asyncpg.Connection
-MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-# put() charges 100 tokens and 700 nanos a request.
-LIMITS = {
-    "day_hours": 4,
-    "month_hours": 24,
-    "burn_times": 3,
-    "usual_times": 10,
-    "min_requests": 100,
-}
-
-
-async def watch(conn: Connection, now: datetime = NOON, **limits: int) -> tuple[int, int, int]:
-    """One pass; returns burns, runaways and messages."""
-    row = await conn.fetchrow(
-        "SELECT burns, runaways, messages FROM quota_watch($1, p_limits => $2)",
-        now,
-        json.dumps(LIMITS | limits),
-    )
-    return row["burns"], row["runaways"], row["messages"]
-
-
-async def told(conn: Connection) -> list[dict[str, Any]]:
-    rows = await conn.fetch("SELECT facts::text FROM quota_outbox ORDER BY outbox_id")
-    return [json.loads(row[0]) for row in rows]
-
-
-async def note(conn: Connection, now: datetime = NOON) -> tuple[int, int, int]:
-    row = await conn.fetchrow("SELECT hours, rows, removed FROM quota_paces_note($1, 400)", now)
-    return row["hours"], row["rows"], row["removed"]
-
-
-async def history(conn: Connection, requests: int, *, days: int = 5, minute: int = 7) -> None:
-    """So many requests in one minute of each hour of the days before the last three hours."""
-    for back in range(3, days * 24):
-        await put(conn, requests, at=NOON - back * HOUR + minute * MINUTE)
-    await note(conn)
-
+from sql.watching import DAY, HOUR, LIMITS, MINUTE, Connection, history, note, spread, told, watch
 
 # ------------------------------------------------------------------------ burning caps
-
-
-async def spread(calls: Calls, requests: int, tokens: int, **extra: Any) -> None:
-    """Requests through the ledger, evenly over the last hour."""
-    now = extra.pop("now", NOON)
-    for number in range(requests):
-        answer = await calls.reserve(
-            extra.get("tenant", "t"),
-            f"{now.isoformat()} {number}",
-            (tokens, 0, 0),
-            app=extra.get("app", "bot"),
-            api_key="k-1",
-            now=now - HOUR + (number + 1) * HOUR / requests,
-        )
-        assert answer["allowed"], answer
 
 
 async def test_a_cap_that_falls_within_hours_is_told_once_a_day(calls: Calls) -> None:
@@ -119,6 +63,30 @@ async def test_when_a_cap_burns(
     await calls.tenant("t", **UNLIMITED | {"daily_tokens": cap})
     await calls.reserve("t", "one", (tokens, 0, 0), now=NOON - minutes_ago * MINUTE)
     assert (await watch(calls.conn))[0] == expected
+
+
+@pytest.mark.parametrize(("requests", "expected"), [(29, 0), (30, 1)])
+async def test_a_few_requests_are_chance_and_no_pace(
+    calls: Calls, requests: int, expected: int
+) -> None:
+    """By default thirty an hour; of a department's all of its tenants' together."""
+    await calls.department("d", monthly_tokens=100_000)
+    await calls.tenant("t", **UNLIMITED | {"department_id": "d", "daily_tokens": 10_000})
+    await calls.tenant("u", **UNLIMITED | {"department_id": "d"})
+    await spread(calls, requests, 120)
+    limits = {name: figure for name, figure in LIMITS.items() if name != "burn_requests"}
+    query = "SELECT burns FROM quota_watch($1, p_dry => $2, p_limits => $3)"
+    for sent in (LIMITS | {"burn_requests": 30}, limits):  # an older program sends none
+        assert await calls.conn.fetchval(query, NOON, True, json.dumps(sent)) == expected
+    assert (
+        await calls.conn.fetchval("SELECT burns FROM quota_watch($1, p_dry => true)", NOON)
+        == expected
+    )
+    await spread(calls, 1, 1_300, tenant="u")
+    found = await calls.conn.fetch(
+        "SELECT subject FROM quota_watch_burning($1, 4, 24, 3, 31) ORDER BY 1", NOON
+    )
+    assert [row["subject"] for row in found] == ["d"] * expected
 
 
 async def test_a_cap_that_lasts_to_the_periods_end_does_not_burn(calls: Calls) -> None:

@@ -34,6 +34,7 @@ WATCH_BOUNDS: Final = {
     "day_hours": (1, 24),
     "month_hours": (1, 744),
     "burn_times": (1, 1_000),
+    "burn_requests": (1, MIN_REQUESTS_MAX),
     "usual_times": (2, 1_000),
     "min_requests": (1, MIN_REQUESTS_MAX),
 }

@@ -61,6 +61,7 @@ class PostgresWatch:
                 settings.day_hours,
                 settings.month_hours,
                 settings.burn_times,
+                settings.burn_requests,
                 settings.usual_times,
                 settings.min_requests,
                 limit,
