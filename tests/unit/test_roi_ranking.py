@@ -120,9 +120,7 @@ def test_of_a_few_orders_or_completions_nobody_wins() -> None:
         assert (tokens.of, tokens.too_few) == (4, 2)
         assert (gmv.of, gmv.too_few) == (0, 0)
     text = text_report(report("three", peers), "en")
-    told = (
-        "A place needs 100 completions in both months and, for orders, a value of 30; departments with less: 5."
-    )
+    told = "A place needs 100 completions in both months and, for orders, a value of 30; departments with less: 5."
     assert told in text
 
 
