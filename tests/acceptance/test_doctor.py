@@ -150,7 +150,7 @@ async def test_what_is_off_is_found(
     assert told.code == 1
     budgets = [one["what"] for one in told.found("limits") if "budget" in one["what"]]
     assert budgets == [
-        "odd limits of 1 budget: marketing (production): its percents are 95, 90, 98"
+        "1 odd limit of budgets: marketing (production): its percents are 95, 90, 98"
     ]
     late = "1 message on feishu-webhook waited for over an hour, the oldest for 2 h"
     assert any(late in one["what"] for one in told.found("waiting"))
@@ -191,6 +191,12 @@ async def test_the_schema_of_another_version(
     told = await call(dsn, capsys)
     assert "lacks 0009_diagnosis" in told.found("schema")[0]["what"]
     assert told.found("ticks") == []  # what stands in tables of an older version isn't judged
+    # nor is an administrator sent for what migrate brings
+    await conn.execute("REVOKE SELECT ON tenant_limits FROM quota_worker")
+    told = await call(dsn, capsys)
+    assert ("roles", "warning") in told.off()
+    assert told.document["roles_sql"] is None
+    await conn.execute("GRANT SELECT ON tenant_limits TO quota_worker")
     await conn.execute("INSERT INTO quota_migrations (name, checksum) VALUES ('0999_x', '')")
     told = await call(dsn, capsys)
     assert ("schema", "warning") in told.off()

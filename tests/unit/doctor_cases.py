@@ -201,7 +201,7 @@ CASES: list[tuple[list[Finding], str, str, str]] = [
         limits.odd(OddFacts((("acme", "", "soft_warn_pct is 500"),), 9), NO_ODD),
         "limits",
         WARNING,
-        "acme: soft_warn_pct is 500 and 8 more",
+        "9 odd limits of tenants: acme: soft_warn_pct is 500 and 8 more",
     ),
     (
         limits.odd(NO_ODD, OddFacts((("d", "test", "its percents are 90, 75, 98"),), 1)),

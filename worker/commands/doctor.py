@@ -137,7 +137,7 @@ async def _database(
     """What the database tells, before the rest; a database that can't be asked is a fault."""
     from worker.clock import utc_now
     from worker.doctor.examining import Examination, Surroundings
-    from worker.doctor.finding import FAULT, Finding, one_line
+    from worker.doctor.finding import FAULT, WARNING, Finding, one_line
     from worker.doctor.work import disk
     from worker.jobs.registry import JOBS
     from worker.postgres.migrate import function_bodies, roles_script
@@ -174,7 +174,9 @@ async def _database(
     )
     examination = Examination(reads, around, utc_now)
     told = await examination.run()
-    needed = any(finding.check == "roles" and finding.severity != "ok" for finding in told)
+    off = {finding.check for finding in told if finding.severity in {FAULT, WARNING}}
+    unmigrated = any(one.check == "schema" and one.severity == FAULT for one in told)
+    needed = "roles" in off and not unmigrated  # migrate makes the roles, or prints the same
     roles_sql = None
     if needed and examination.schema_name is not None:
         roles_sql = roles_script(deps.assets, examination.schema_name)

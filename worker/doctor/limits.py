@@ -60,7 +60,7 @@ def odd(tenants_found: OddFacts, budgets_found: OddFacts) -> list[Finding]:
         Finding(
             "limits",
             WARNING,
-            f"odd limits of {times(found.found, kind)}: "
+            f"{times(found.found, 'odd limit')} of {kind}s: "
             + named(
                 [f"{name}{f' ({env})' if env else ''}: {fault}" for name, env, fault in found.rows],
                 found.found,
