@@ -62,16 +62,15 @@ class Versus:
                 for name in self._options.subjects:
                     if scenario == "calm":
                         run = await self._run(scenario, name, alone=True)
-                        results.append(_told(await run.carried_out()))
+                        results.append(await _carried_out(run))
                     else:
                         await gate.acquire()
                         run = await self._run(scenario, name, alone=False)
-                        task = asyncio.create_task(run.carried_out())
+                        task = asyncio.create_task(_carried_out(run))
                         task.add_done_callback(lambda _: gate.release())
                         begun.append(task)
                         await run.idle.wait()
-        results += [_told(await task) for task in begun]
-        return results
+        return [*results, *await asyncio.gather(*begun)]
 
     async def _template(self) -> None:
         await self._execute(f"CREATE DATABASE {TEMPLATE}")
@@ -137,7 +136,9 @@ def main() -> int:
     return 0
 
 
-def _told(result: Result) -> Result:
+async def _carried_out(run: Run) -> Result:
+    """The run's result, told as soon as it is there."""
+    result = await run.carried_out()
     print(
         f"{result.scenario} {result.subject}: {result.arrived} came, "
         f"last after {result.last:.1f} s; lost {result.lost}, waiting {result.waiting}, "

@@ -2,7 +2,8 @@
 
 As Prometheus does: to every Alertmanager, at most 64 in a request, each again once the resend
 delay is over, each time with an end four delays from now; a post that fails is not repeated
-before that. Prints a line for each alert once it was taken: its name and when it was first posted.
+before that. Prints a line for each alert once it was taken: its name and when it was first posted,
+in vain or not.
 """
 
 from __future__ import annotations
@@ -27,20 +28,22 @@ async def main() -> None:
     args = parser.parse_args()
     names = [f"alert-{n}" for n in range(1, args.alerts + 1)]
     begin = datetime.now(UTC)
+    posted: dict[str, float] = {}
     told: set[str] = set()
     async with httpx.AsyncClient(timeout=POST_SECONDS, trust_env=False) as client:
         while True:  # until it is killed
             next_at = time.monotonic() + args.resend_seconds
             for at in range(0, len(names), BATCH):
                 batch = names[at : at + BATCH]
-                posted = time.time()
+                for name in batch:
+                    posted.setdefault(name, time.time())
                 alerts = [_alert(name, begin, args.resend_seconds) for name in batch]
                 answers = await asyncio.gather(*(_post(client, url, alerts) for url in args.urls))
                 if any(answers):
                     for name in batch:
                         if name not in told:
                             told.add(name)
-                            print(f"{name} {posted}", flush=True)
+                            print(f"{name} {posted[name]}", flush=True)
             await asyncio.sleep(max(0.0, next_at - time.monotonic()))
 
 

@@ -14,7 +14,7 @@ SCENARIOS: Final = {
     "away": "the receiver away for 60 s",
     "refusals": "the receiver answers every third request with 500",
     "source": "the source killed, once all alerts were raised",
-    "both": "the source killed, then the notifier once",
+    "both": "the notifier killed once, and the source, once all alerts were raised",
 }
 SUBJECTS: Final = {
     "alertmanager": "Alertmanager",

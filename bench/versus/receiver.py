@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections import Counter
 from contextlib import suppress
@@ -38,7 +39,9 @@ class Receiver:
         self._on_request = on_request
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
-        self.port = 0
+        # bound and not listening while away: refused, and nobody else gets the port
+        self._place = _bound(0)
+        self.port = int(self._place.getsockname()[1])
         self.requests = 0
         self.first: dict[str, float] = {}
         self.taken: Counter[str] = Counter()
@@ -46,8 +49,7 @@ class Receiver:
 
     async def open(self) -> None:
         """Listen; after `close` on the same port again."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, backlog=1024)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._serve, sock=self._place, backlog=1024)
 
     async def close(self) -> None:
         """Away: who connects is refused, and who is connected is cut off."""
@@ -58,6 +60,12 @@ class Receiver:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._server.wait_closed(), 1)
             self._server = None
+            self._place = _bound(self.port)
+
+    async def end(self) -> None:
+        """Away for good."""
+        await self.close()
+        self._place.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
@@ -88,6 +96,13 @@ class Receiver:
             self.taken[name] += 1
         self._on_request(path, self.requests)
         return status
+
+
+def _bound(port: int) -> socket.socket:
+    place = socket.socket()
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    place.bind(("127.0.0.1", port))
+    return place
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, bytes]:

@@ -48,6 +48,8 @@ async def test_the_receiver_counts_what_it_took_and_refuses_every_third() -> Non
             await client.post(url, json={"name": "d"})
         except httpx.ConnectError:
             return
+        finally:
+            await receiver.end()
     raise AssertionError("who is away answers")
 
 
@@ -60,7 +62,7 @@ async def test_what_a_killed_sender_had_sent_counts_as_taken() -> None:
     await asyncio.sleep(0.1)
     writer.transport.abort()
     await asyncio.sleep(0.2)
-    await receiver.close()
+    await receiver.end()
     assert receiver.taken == {"a": 1}
 
 
