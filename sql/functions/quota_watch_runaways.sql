@@ -12,8 +12,9 @@
 -- NULL without history. same_in_tokens, same, recent: how many of the last ten minutes' requests had so many input
 -- tokens. usual_minutes: of a day, for every_minute. end_users: how many in the last ten minutes. department_id and environment: where its last request was
 -- admitted. Left out is what is quiet (quota_watch_told). The costliest first.
--- Takes no locks; reads one hour of reservations through the block-range index on admitted_at, and of quota_paces the
--- groups that are fast enough for a rule, by the key.
+-- An app as a whole must stand out against its keys' sum in this hour of the seven days before, too.
+-- Takes no locks; reads one hour of reservations through the block-range index on admitted_at, of quota_paces seven hours
+-- where apps have several keys, and the groups that are fast enough for a rule, by the key.
 CREATE OR REPLACE FUNCTION quota_watch_runaways(p_now timestamptz, p_times int, p_min_requests int)
 RETURNS TABLE (tenant_id text, environment text, department_id text, app text, api_key text, rule text, figure text,
                present numeric, usual numeric, requests bigint, minutes int, tokens numeric, cost_nanos numeric,
@@ -36,6 +37,39 @@ AS $$
           FROM quota_reservations r
          WHERE r.admitted_at > p_now - interval '1 hour' AND r.admitted_at <= p_now AND NOT r.unreserved
          GROUP BY 1, 2, 3
+    ), together AS MATERIALIZED (
+        -- all keys of an app
+        SELECT c.tenant_id, c.app, sum(c.requests)::bigint AS requests,
+               bit_count(bit_or(c.minutes)::bit(64))::int AS minutes, sum(c.tokens) AS tokens,
+               sum(c.cost_nanos) AS cost_nanos, sum(c.recent)::bigint AS recent
+          FROM called c
+         GROUP BY c.tenant_id, c.app
+        HAVING count(*) > 1 AND sum(c.requests) >= p_min_requests AND sum(c.recent) > 0
+           AND NOT EXISTS (SELECT FROM quota_watch_told t
+                            WHERE t.trouble = 'runaway' AND t.subject_kind = 'tenant' AND t.subject = c.tenant_id
+                              AND t.about = c.app AND NOT quota_watch_due(t.told_at, t.quiet_until, p_now))
+    ), most AS MATERIALIZED (
+        -- what they made in this hour of the days before: a whole history is a row per key and hour, too many to read
+        -- of every app
+        SELECT d.tenant_id, d.app, max(d.requests) AS requests, max(d.tokens) AS tokens, max(d.cost_nanos) AS cost_nanos
+          FROM (SELECT k.tenant_id, k.app, k.hour, sum(k.requests) AS requests, sum(k.tokens) AS tokens,
+                       sum(k.cost_nanos) AS cost_nanos
+                  FROM quota_paces k
+                 WHERE k.hour = ANY (ARRAY(SELECT date_trunc('hour', p_now - interval '30 minutes', 'UTC') - interval '24 hours' * n
+                                             FROM generate_series(1, 7) n))
+                   AND EXISTS (SELECT FROM together)
+                 GROUP BY k.tenant_id, k.app, k.hour) d
+         GROUP BY d.tenant_id, d.app
+    ), loops AS MATERIALIZED (
+        SELECT DISTINCT c.tenant_id, c.app
+          FROM (SELECT a.tenant_id, a.app, a.recent, count(*) AS same
+                  FROM together a
+                  JOIN quota_reservations r ON r.tenant_id = a.tenant_id AND coalesce(r.app, '') = a.app
+                 WHERE a.recent >= p_min_requests AND NOT r.unreserved
+                   AND r.admitted_at > p_now - interval '10 minutes' AND r.admitted_at <= p_now
+                 GROUP BY a.tenant_id, a.app, a.recent,
+                          CASE WHEN r.state = 'open' THEN r.estimated_in_tokens ELSE r.charged_in_tokens END) c
+         WHERE c.same * 5 >= c.recent * 4
     ), busy AS MATERIALIZED (
         -- who can break one of the rules at all; E'\x1f', which no key is, stands for all keys of an app
         SELECT c.tenant_id, c.app, c.api_key, c.requests, bit_count(c.minutes::bit(64))::int AS minutes, c.tokens,
@@ -43,11 +77,13 @@ AS $$
           FROM called c
          WHERE (c.requests >= p_min_requests OR bit_count(c.minutes::bit(64)) >= 30) AND c.recent > 0
         UNION ALL
-        SELECT c.tenant_id, c.app, E'\x1f', sum(c.requests)::bigint, bit_count(bit_or(c.minutes)::bit(64))::int,
-               sum(c.tokens), sum(c.cost_nanos), sum(c.recent)::bigint
-          FROM called c
-         GROUP BY c.tenant_id, c.app
-        HAVING count(*) > 1 AND sum(c.requests) >= p_min_requests AND sum(c.recent) > 0
+        SELECT a.tenant_id, a.app, E'\x1f', a.requests, a.minutes, a.tokens, a.cost_nanos, a.recent
+          FROM together a
+          LEFT JOIN most m ON m.tenant_id = a.tenant_id AND m.app = a.app
+          LEFT JOIN loops l ON l.tenant_id = a.tenant_id AND l.app = a.app
+         WHERE l.app IS NOT NULL AND a.requests >= 2 * coalesce(m.requests, 0)
+            OR a.requests >= p_times * coalesce(m.requests, 0) OR a.tokens >= p_times * coalesce(m.tokens, 0)
+            OR a.cost_nanos >= p_times * coalesce(m.cost_nanos, 0)
     ), held AS MATERIALIZED (
         SELECT b.*, h.first_hour, h.requests AS usual_requests, h.tokens AS usual_tokens,
                h.cost_nanos AS usual_cost_nanos, h.hours, h.days, h.all_minutes
@@ -85,7 +121,7 @@ AS $$
              LIMIT 1) f
          WHERE NOT EXISTS (SELECT FROM quota_watch_told t
                             WHERE t.trouble = 'runaway' AND t.subject_kind = 'tenant' AND t.subject = h.tenant_id
-                              AND t.about = h.app AND (t.detail = h.api_key OR h.api_key = E'\x1f')
+                              AND t.about = h.app AND t.detail = h.api_key
                               AND NOT quota_watch_due(t.told_at, t.quiet_until, p_now))
     ), recent AS MATERIALIZED (
         -- the last ten minutes of the suspects alone, once
