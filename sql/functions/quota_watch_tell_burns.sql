@@ -9,6 +9,8 @@ CREATE OR REPLACE FUNCTION quota_watch_tell_burns(
 ) RETURNS record
 LANGUAGE sql
 SET search_path FROM CURRENT
+-- before statistics are known, too: the hour by its block-range index
+SET enable_seqscan = off
 AS $$
     WITH found AS MATERIALIZED (
         SELECT f.* FROM jsonb_to_recordset(p_found) AS f (
@@ -39,30 +41,37 @@ AS $$
           JOIN noted n ON n.subject_kind = f.subject_kind AND n.subject = f.subject AND n.environment = f.environment
                       AND n.about = f.dimension AND n.detail = f.period_kind
          GROUP BY f.subject_kind, f.subject, f.environment
+    ), called AS MATERIALIZED (
+        -- the hour once, not once a subject
+        SELECT r.tenant_id, r.department_id, r.environment, coalesce(r.app, '') AS app, coalesce(r.api_key, '') AS api_key,
+               count(*) AS requests,
+               sum(CASE WHEN r.state = 'open' THEN r.estimated_in_tokens::numeric + r.estimated_out_tokens
+                        ELSE r.charged_in_tokens::numeric + r.charged_out_tokens END) AS tokens,
+               sum(CASE WHEN r.state = 'open' THEN r.estimated_cost_nanos ELSE r.charged_cost_nanos END) AS cost_nanos
+          FROM quota_reservations r
+         WHERE r.admitted_at > p_now - interval '1 hour' AND r.admitted_at <= p_now AND EXISTS (SELECT FROM listed)
+         GROUP BY 1, 2, 3, 4, 5
     ), callers AS MATERIALIZED (
         SELECT c.subject_kind, c.subject, c.environment,
                jsonb_agg(jsonb_build_object('app', c.app, 'api_key', c.api_key, 'requests', c.requests,
                                             'tokens', c.tokens, 'cost_nanos', c.cost_nanos, 'share_pct',
                                             round(c.tokens * 100 / nullif(c.all_tokens, 0), 1)) ORDER BY c.place)
                    FILTER (WHERE c.place <= 5) AS callers
-          FROM (SELECT l.subject_kind, l.subject, l.environment, r.app, r.api_key, count(*) AS requests,
+          FROM (SELECT r.subject_kind, r.subject, r.environment, r.app, r.api_key, sum(r.requests)::bigint AS requests,
                        sum(r.tokens) AS tokens, sum(r.cost_nanos) AS cost_nanos,
-                       sum(sum(r.tokens)) OVER (PARTITION BY l.subject_kind, l.subject, l.environment) AS all_tokens,
-                       row_number() OVER (PARTITION BY l.subject_kind, l.subject, l.environment
+                       sum(sum(r.tokens)) OVER (PARTITION BY r.subject_kind, r.subject, r.environment) AS all_tokens,
+                       row_number() OVER (PARTITION BY r.subject_kind, r.subject, r.environment
                                           ORDER BY sum(r.cost_nanos) DESC, sum(r.tokens) DESC, r.app, r.api_key) AS place
-                  FROM listed l
-                  JOIN (SELECT r.tenant_id, r.department_id, r.environment, coalesce(r.app, '') AS app,
-                               coalesce(r.api_key, '') AS api_key,
-                               CASE WHEN r.state = 'open' THEN r.estimated_in_tokens::numeric + r.estimated_out_tokens
-                                    ELSE r.charged_in_tokens::numeric + r.charged_out_tokens END AS tokens,
-                               CASE WHEN r.state = 'open' THEN r.estimated_cost_nanos
-                                    ELSE r.charged_cost_nanos END AS cost_nanos
-                          FROM quota_reservations r
-                         WHERE r.admitted_at > p_now - interval '1 hour' AND r.admitted_at <= p_now
-                           AND EXISTS (SELECT FROM listed)) r
-                    ON l.subject_kind = 'tenant' AND r.tenant_id = l.subject
-                    OR l.subject_kind = 'department' AND r.department_id = l.subject AND r.environment = l.environment
-                 GROUP BY l.subject_kind, l.subject, l.environment, r.app, r.api_key) c
+                  FROM (SELECT k.subject_kind, k.subject, k.environment, h.app, h.api_key, h.requests, h.tokens, h.cost_nanos
+                          FROM listed k
+                          JOIN called h ON h.tenant_id = k.subject
+                         WHERE k.subject_kind = 'tenant'
+                        UNION ALL
+                        SELECT k.subject_kind, k.subject, k.environment, h.app, h.api_key, h.requests, h.tokens, h.cost_nanos
+                          FROM listed k
+                          JOIN called h ON h.department_id = k.subject AND h.environment = k.environment
+                         WHERE k.subject_kind = 'department') r
+                 GROUP BY r.subject_kind, r.subject, r.environment, r.app, r.api_key) c
          GROUP BY c.subject_kind, c.subject, c.environment
     ), written AS (
         INSERT INTO quota_outbox (dedupe_key, message_key, kind, channel, recipient, severity, urgency, locale, facts,

@@ -68,8 +68,8 @@ BUGS = [
     bug(
         "callers of other departments",
         "quota_watch_tell_burns.sql",
-        "r.department_id = l.subject AND",
-        "r.department_id IS NOT NULL OR",
+        "h.department_id = k.subject AND",
+        "h.department_id IS NOT NULL OR",
         killed_by(WATCH, "test_a_departments_callers_are_its_own"),
     ),
     bug(
