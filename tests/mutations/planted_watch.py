@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutations.planting import Killer, Planted, bug, killed_by
 
 WATCH = "test_watch"
-APPS = "test_watch_apps"
+APPS, USUAL = "test_watch_apps", "test_an_apps_usual_is_that_of_all_its_keys"
 ONCE = killed_by(WATCH, "test_a_cap_that_falls_within_hours_is_told_once_a_day")
 NOTED = killed_by(WATCH, "test_hours_are_noted_once_complete_and_the_same_again")
 DEPARTMENT = killed_by(WATCH, "test_a_departments_month_burns_with_its_callers")
@@ -158,6 +158,13 @@ BUGS = [
         "quota_watch_runaways.sql",
         "SELECT k.hour, sum(k.requests),",
         "SELECT k.hour, max(k.requests),",
-        killed_by(APPS, "test_an_apps_usual_is_that_of_all_its_keys", each=9, expected=0),
+        killed_by(APPS, USUAL, each=9, yesterday=0, expected=0),
+    ),
+    bug(
+        "what an app does at each day's hour is told",
+        "quota_watch_runaways.sql",
+        "a.requests >= p_times * coalesce(m.requests, 0)",
+        "a.requests >= coalesce(m.requests, 0)",
+        killed_by(APPS, USUAL, each=10, yesterday=21, expected=0),
     ),
 ]

@@ -37,14 +37,23 @@ async def test_an_app_whose_key_is_told_is_not_told_besides(conn: Connection) ->
     assert await watch(conn, NOON + MINUTE) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(("each", "expected"), [(9, 0), (10, 1)])
+@pytest.mark.parametrize(
+    ("each", "yesterday", "expected"),
+    [
+        pytest.param(9, 0, 0, id="less than ten times"),
+        pytest.param(10, 0, 1, id="ten times"),
+        pytest.param(10, 21, 0, id="as yesterday at this hour"),
+    ],
+)
 async def test_an_apps_usual_is_that_of_all_its_keys(
-    conn: Connection, each: int, expected: int
+    conn: Connection, each: int, yesterday: int, expected: int
 ) -> None:
     """Two keys of ten an hour each are an app of twenty: ten times that is 200."""
     for back in range(3, 60):
-        for key in ("old-0", "old-1"):
-            await put(conn, 10, at=NOON - back * HOUR + MINUTE, key=key)
+        if back % 24 != 1:  # at this hour only yesterday, if at all
+            for key in ("old-0", "old-1"):
+                await put(conn, 10, at=NOON - back * HOUR + MINUTE, key=key)
+    await put(conn, yesterday, at=NOON - 25 * HOUR + MINUTE, key="old-0")
     await note(conn)
     for key in range(20):
         await put(conn, each, at=NOON - 15 * MINUTE, key=f"k-{key}")
