@@ -161,8 +161,8 @@ def backlog(found: BacklogFacts) -> list[Finding]:
             Finding(
                 "overdue",
                 WARNING,
-                f"{times(found.overdue, 'reservation')} should have ended: their holds keep "
-                "tenants from what is theirs",
+                f"{times(found.overdue, 'reservation')} should have ended: what they hold is "
+                "kept from their tenants",
                 "quota-worker run reconcile, with the schedule's configuration",
             )
         )
@@ -173,7 +173,7 @@ def backlog(found: BacklogFacts) -> list[Finding]:
             Finding(
                 "inbox",
                 WARNING,
-                f"{times(found.inbox, 'row')} of quota_usage_inbox wait for over an hour",
+                f"usage waits in quota_usage_inbox for over an hour, {times(found.inbox, 'row')}",
                 "quota-worker run reconcile; quota-worker audit says what it can't book",
             )
         )
@@ -184,8 +184,8 @@ def backlog(found: BacklogFacts) -> list[Finding]:
             Finding(
                 "unpriced",
                 WARNING,
-                f"{times(found.unpriced, 'request')} wait for a price: until then they count at "
-                "their estimates' cost",
+                f"{times(found.unpriced, 'request')} without a price: until it comes the estimate's cost "
+                "counts",
                 "quota-worker price unpriced",
             )
         )
