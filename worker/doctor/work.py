@@ -184,8 +184,8 @@ def backlog(found: BacklogFacts) -> list[Finding]:
             Finding(
                 "unpriced",
                 WARNING,
-                f"{times(found.unpriced, 'request')} without a price: until it comes the estimate's cost "
-                "counts",
+                f"{times(found.unpriced, 'request')} without a price: until it comes the "
+                "estimate's cost counts",
                 "quota-worker price unpriced",
             )
         )
