@@ -363,7 +363,7 @@ _FINDING: Final[Mapping[str, _Fact]] = {
     "usual_minutes": _Fact(*_NUMBER, or_null=True),
     "end_users": _Fact(*_WHOLE),
     "models": _Fact(*_TEXTS),
-    "keys": _Fact(*_WHOLE, may_lack=True),
+    "key_count": _Fact(*_WHOLE, may_lack=True),
 }
 _RUNAWAY: Final[Mapping[str, _Fact]] = {
     **_WATCHED,

@@ -317,7 +317,7 @@ def _runaway_view(view: Mapping[str, Any], currency: str) -> dict[str, Any]:
             "same_in_tokens": _grouped(one["same_in_tokens"]),
             "usual_minutes": None if minutes is None else _times(minutes),
             "end_users": _grouped(one["end_users"]) if one["end_users"] else None,
-            "keys": _grouped(one["keys"]) if one.get("keys") else None,
+            "key_count": _grouped(one["key_count"]) if one.get("key_count") else None,
         }
 
     count, listed = view["finding_count"], len(view["findings"])

@@ -2,7 +2,7 @@
 -- quota_watch, whose head says what is kept; p_found are quota_watch_runaways' rows as a JSON array, in their order.
 --
 -- Facts of the message: findings (the ten costliest, as quota_watch_runaways has them; of all keys of an app together
--- how many they are, keys), finding_count, and the sums of all. All keys of an app are noted as E'\x1f', which no key is. Routed as a message about the tenant. Lock order and SQLSTATEs: as quota_watch.
+-- how many they are, key_count), finding_count, and the sums of all. All keys of an app are noted as E'\x1f', which no key is. Routed as a message about the tenant. Lock order and SQLSTATEs: as quota_watch.
 CREATE OR REPLACE FUNCTION quota_watch_tell_runaways(
     p_found jsonb, p_routes jsonb, p_now timestamptz, OUT told int, OUT messages int
 ) RETURNS record
@@ -22,7 +22,7 @@ AS $$
                f.row ->> 'department_id' AS department_id, f.row ->> 'app' AS app,
                coalesce(f.row ->> 'api_key', E'\x1f') AS api_key,
                f.row - ARRAY['tenant_id', 'environment', 'department_id', 'place']
-               || CASE WHEN f.row ->> 'api_key' IS NULL THEN jsonb_build_object('api_key', '', 'keys', k.keys) ELSE '{}' END AS evidence,
+               || CASE WHEN f.row ->> 'api_key' IS NULL THEN jsonb_build_object('api_key', '', 'key_count', k.keys) ELSE '{}' END AS evidence,
                f.place
           FROM jsonb_array_elements(p_found) WITH ORDINALITY AS f (row, place)
           LEFT JOIN called k ON k.tenant_id = f.row ->> 'tenant_id' AND k.app = f.row ->> 'app'

@@ -22,7 +22,7 @@ async def test_a_loop_across_many_keys_of_an_app_is_told_as_one(conn: Connection
     await put(conn, 5, at=NOON - MINUTE, key="")
     assert await watch(conn) == (0, 1, 1)
     (one,) = (await told(conn))[0]["findings"]
-    assert (one["rule"], one["app"], one["api_key"], one["keys"]) == ("tight_loop", "bot", "", 20)
+    assert (one["rule"], one["app"], one["api_key"], one["key_count"]) == ("tight_loop", "bot", "", 20)
     assert (one["requests"], one["recent"], one["same"]) == (100, 100, 100)
     assert await watch(conn, NOON + MINUTE) == (0, 0, 0)
     assert (await watch(conn, min_requests=5))[1] == 20  # a key of it still may be
@@ -33,7 +33,7 @@ async def test_an_app_whose_key_is_told_is_not_told_besides(conn: Connection) ->
     await put(conn, 20, at=NOON - MINUTE, key="k-1")
     assert await watch(conn) == (0, 1, 1)
     (one,) = (await told(conn))[0]["findings"]
-    assert (one["api_key"], one["requests"], "keys" in one) == ("k-0", 100, False)
+    assert (one["api_key"], one["requests"], "key_count" in one) == ("k-0", 100, False)
     assert await watch(conn, NOON + MINUTE) == (0, 0, 0)
 
 

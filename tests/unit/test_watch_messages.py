@@ -205,3 +205,21 @@ def test_a_wrong_fact_is_named(
     file.write_text(json.dumps(whole))
     assert cli.run(["preview", kind, "--facts", str(file)]) == 2
     assert f"facts.json: {fault}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [("en", "its 1,250 keys together: "), ("zh-CN", "全部 1,250 个密钥合计:")],
+)
+def test_all_keys_of_an_app_are_named_as_such(
+    language: str, words: str, renderer: Renderer
+) -> None:
+    (facts,) = sample_facts("runaway", "usual")
+    facts["findings"][0] |= {"api_key": "", "key_count": 1_250}
+    assert facts_faults(facts) == []
+    for channel in ("console", "feishu-webhook", "email"):
+        message = preview_message(facts, "runaway", channel, language, 1)
+        assert words in preview(renderer, [message], channel), channel
+        facts_of_one = sample_facts("runaway", "usual")[0]
+        message = preview_message(facts_of_one, "runaway", channel, language, 1)
+        assert "k-03" in preview(renderer, [message], channel), channel
