@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 REDACTED = "***"
 # Texts may be long and somebody else's: no pattern looks at a letter again and again.
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # postgres://user:password@host, redis://…, smtp://…: the whole authority.
-    (re.compile(r"(://)[^\s/@]*@"), rf"\1{REDACTED}@"),
+    # postgres://user:password@host, redis://…, smtp://…: the whole authority, and where somebody
+    # left a password's / as it is, what it makes of it.
+    (re.compile(r"(://)[^\s@]{0,1000}@"), rf"\1{REDACTED}@"),
     # Everything after the host of a webhook may be its token.
     (re.compile(r"(\bhttps?://[^\s/\"'?#]+)[/?#][^\s\"']*", re.IGNORECASE), rf"\1/{REDACTED}"),
     # key=value and "key": "value", in DSNs, queries and JSON.
@@ -35,8 +36,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
 )
 _HARMLESS = frozenset(
-    {"host", "port", "user", "database", "dbname", "sslmode", "application_name"}
+    {"host", "port", "user", "database", "dbname", "application_name"}
     | {"target_session_attrs", "options", "search_path"}
+)
+# Any other word there is no mode, and stands in a wrong place.
+_SSL_MODES = frozenset(
+    f"sslmode={mode}"
+    for mode in ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 )
 _RANKS = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 # Schedulers read a cause into these words of whatever failed: Hermes 0.19 tells a chat of a fault
@@ -80,12 +86,18 @@ def shown_dsn(dsn: str) -> str:
     """A DSN for people to copy: less passwords, and parameters that aren't known as harmless."""
     from urllib.parse import urlsplit
 
-    parts = urlsplit(dsn)
+    try:
+        parts = urlsplit(dsn)
+    except ValueError:
+        parts = None
+    # a password's / ? or # as it is ends the address before its host
+    if parts is None or ("@" not in parts.netloc and "@" in dsn):
+        return f"{dsn.partition('://')[0]}://{REDACTED}" if "://" in dsn else REDACTED
     login, at, hosts = parts.netloc.rpartition("@")
     user, colon, _ = login.partition(":")
     query = [
         pair
-        if pair.partition("=")[0].lower() in _HARMLESS
+        if pair.partition("=")[0].lower() in _HARMLESS or pair.lower() in _SSL_MODES
         else f"{pair.partition('=')[0]}={REDACTED}"
         for pair in parts.query.split("&")
         if pair

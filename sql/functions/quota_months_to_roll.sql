@@ -28,6 +28,7 @@ BEGIN
         UNION SELECT a.booked_month FROM quota_adjustments a WHERE a.booked_month IS NOT NULL
     ), begun AS (
         SELECT greatest(min(n.month), (v_this - make_interval(months => c_empty))::date) AS month FROM known n
+        HAVING count(*) > 0
     )
     SELECT k.month
       FROM (SELECT n.month FROM known n

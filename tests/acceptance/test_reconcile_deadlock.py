@@ -60,7 +60,7 @@ async def test_a_roll_that_lost_a_deadlock_is_left_to_the_next_tick(
 ) -> None:
     """The refusal comes from a trigger: two rolls of one month take turns, and never meet in a ring."""
     await conn.execute(
-        "INSERT INTO quota_usage (tenant_id, period, completions) VALUES ('t', '2026-05-01', 1);"
+        "INSERT INTO quota_usage (tenant_id, period, completions) VALUES ('t', CURRENT_DATE, 1);"
         "CREATE FUNCTION victim() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40P01', MESSAGE = 'deadlock detected'; END $$;"
         "CREATE TRIGGER victim BEFORE INSERT ON quota_monthly_totals"

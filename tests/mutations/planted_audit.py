@@ -35,8 +35,8 @@ BUGS = [
     bug(
         "the neighbouring day is looked for in its month alone",
         "quota_audit_counters.sql",
-        "FROM quota_audit_days(p_month - 1, (p_month + interval '1 month')::date + 1, p_tenants, p_span) d",
-        "FROM quota_audit_days(p_month, (p_month + interval '1 month')::date, p_tenants, p_span) d",
+        "quota_audit_days(p_month - 1, (p_month + interval '1 month')::date + 1, p_tenants, p_span) q",
+        "quota_audit_days(p_month, (p_month + interval '1 month')::date, p_tenants, p_span) q",
         killed_by(AUDIT, "test_the_wrong_day_lies_in_the_month_before"),
     ),
     bug(

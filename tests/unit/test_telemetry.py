@@ -23,6 +23,7 @@ SECRETS = [
     ('{"app_secret": "s3cr3t", "n": 1}', "s3cr3t"),
     ("Authorization: Bearer s3cr3t", "s3cr3t"),
     ("smtp://bot:s3cr3t@mail:587", "s3cr3t"),
+    ("postgresql://bot:x/s3cr3t@[::1/quota", "s3cr3t"),
     ("QUOTA_WORKER_FEISHU_SECRET=s3cr3t", "s3cr3t"),
     ("api_key=s3cr3t", "s3cr3t"),
     # cut before its last quote
@@ -117,6 +118,10 @@ def test_structlog_is_imported_with_the_first_line_only() -> None:
             "postgresql://db/q?user=ann&password=***&SSLPassword=***&host=h&new=***",
         ),
         ("postgresql://db/q#s3cr3t", "postgresql://db/q"),
+        ("postgresql://ann:s3cr/3t@db/quota", "postgresql://***"),
+        ("postgresql://ann:s3cr?3t@db/quota", "postgresql://***"),
+        ("postgresql://ann:s3cr3t@[::1/quota", "postgresql://***"),
+        ("postgresql://db/q?sslmode=s3cr3t", "postgresql://db/q?sslmode=***"),
     ],
 )
 def test_a_dsn_is_shown_without_its_secrets(dsn: str, shown: str) -> None:
