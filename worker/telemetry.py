@@ -20,7 +20,7 @@ REDACTED = "***"
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # postgres://user:password@host, redis://…, smtp://…: the whole authority, and where somebody
     # left a password's / as it is, what it makes of it.
-    (re.compile(r"(://)[^\s@]{0,1000}@"), rf"\1{REDACTED}@"),
+    (re.compile(r"(://)[^\s@]{0,200}@"), rf"\1{REDACTED}@"),
     # Everything after the host of a webhook may be its token.
     (re.compile(r"(\bhttps?://[^\s/\"'?#]+)[/?#][^\s\"']*", re.IGNORECASE), rf"\1/{REDACTED}"),
     # key=value and "key": "value", in DSNs, queries and JSON.
