@@ -12,14 +12,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
 
-# What the second server can answer differently. The rest is the same on both: units, the model, planted bugs,
-# channels, packages, streams, texts for people, odd folder names, crashes and months (their SQL is in the other tests;
-# `QUOTA_WORKER_TEST_PG=system make crash` and `make month` run them there).
+# What the second server can answer differently: SQL, and what people call most. The rest is the same on both: units, the
+# model, planted bugs, channels, packages, streams, texts for people, odd folder names, crashes and months (their SQL is in the
+# other tests; `QUOTA_WORKER_TEST_PG=system make crash` and `make month` run them there). test_house prepares every query.
 ON_EACH_SERVER := tests/sql tests/reconcile tests/migration tests/postgres tests/contract/test_outbox.py \
-	tests/embedded/test_life_cycle.py tests/test_house.py tests/acceptance \
-	$(patsubst %,--ignore=tests/acceptance/test_%.py,preview channel_command demo wheel sdist gateway_example streams \
-	alerts_command variable_notes status status_subject status_watch metrics replay_late estimates invoice price_command diagnosis watch \
-	unready_database tick_idle heartbeat)
+	tests/embedded/test_life_cycle.py tests/test_house.py tests/acceptance/test_warn_*.py \
+	$(patsubst %,tests/acceptance/test_%.py,audit doctor dry_run limits months outcomes rearm reconcile_deadlock \
+	replay_ledger report soft_warn sources status_worst tick upkeep)
 
 # Three at once on two cores: many wait for a clock or a server.
 PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadscope
