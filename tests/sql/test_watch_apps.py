@@ -22,7 +22,12 @@ async def test_a_loop_across_many_keys_of_an_app_is_told_as_one(conn: Connection
     await put(conn, 5, at=NOON - MINUTE, key="")
     assert await watch(conn) == (0, 1, 1)
     (one,) = (await told(conn))[0]["findings"]
-    assert (one["rule"], one["app"], one["api_key"], one["key_count"]) == ("tight_loop", "bot", "", 20)
+    assert (one["rule"], one["app"], one["api_key"], one["key_count"]) == (
+        "tight_loop",
+        "bot",
+        "",
+        20,
+    )
     assert (one["requests"], one["recent"], one["same"]) == (100, 100, 100)
     assert await watch(conn, NOON + MINUTE) == (0, 0, 0)
     assert (await watch(conn, min_requests=5))[1] == 20  # a key of it still may be
