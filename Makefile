@@ -16,9 +16,9 @@ demo: $(VENV)/.run-installed
 # model, planted bugs, channels, packages, streams, texts for people, odd folder names, crashes and months (their SQL is in the
 # other tests; `QUOTA_WORKER_TEST_PG=system make crash` and `make month` run them there). test_house prepares every query.
 ON_EACH_SERVER := tests/sql tests/reconcile tests/migration tests/postgres tests/contract/test_outbox.py \
-	tests/embedded/test_life_cycle.py tests/test_house.py tests/acceptance/test_warn_*.py \
-	$(patsubst %,tests/acceptance/test_%.py,audit doctor dry_run limits months outcomes rearm reconcile_deadlock \
-	replay_ledger report soft_warn sources status_worst tick upkeep)
+	tests/embedded/test_life_cycle.py tests/test_house.py::test_every_named_query_prepares \
+	$(patsubst %,tests/acceptance/test_%.py,audit dry_run months outcomes reconcile_deadlock soft_warn sources status_worst \
+	upkeep warn_odd)
 
 # Three at once on two cores: many wait for a clock or a server.
 PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadscope
