@@ -13,10 +13,10 @@ demo: $(VENV)/.run-installed
 	$(BIN)/quota-worker demo
 
 # What the second server can answer differently: SQL, and what people call most. The rest is the same on both: units, the
-# model, planted bugs, channels, packages, streams, texts for people, odd folder names, crashes and months (their SQL is in the
+# model, planted bugs, channels, packages, streams, texts for people, the embedded server, crashes and months (their SQL is in the
 # other tests; `QUOTA_WORKER_TEST_PG=system make crash` and `make month` run them there). test_house prepares every query.
 ON_EACH_SERVER := tests/sql tests/reconcile tests/migration tests/postgres tests/contract/test_outbox.py \
-	tests/embedded/test_life_cycle.py tests/test_house.py::test_every_named_query_prepares \
+	tests/test_house.py::test_every_named_query_prepares \
 	$(patsubst %,tests/acceptance/test_%.py,audit dry_run months outcomes reconcile_deadlock soft_warn sources status_worst \
 	upkeep warn_odd)
 
