@@ -66,6 +66,7 @@ LOG_MAX_BYTES = 10_000_000
 # Where a DSN's host is a folder, a comma divides hosts; the others are trouble in shells.
 _NOT_IN_HOSTS = frozenset(',"$`\\%')
 _ORPHANS_REMAIN = ("pre-existing shared memory block", "lock file", "is still in use")
+_THROW_AWAY = ("fsync", "synchronous_commit", "full_page_writes", "jit")
 
 
 class EmbeddedServer:
@@ -249,7 +250,8 @@ class EmbeddedServer:
             "timezone": "UTC",
             "log_timezone": "UTC",
             "logging_collector": "off",
-            **({} if self._durable else _THROW_AWAY),
+            # jit compiles for half a second over tables that nobody analyzed
+            **({} if self._durable else dict.fromkeys(_THROW_AWAY, "off")),
             **self._options,
         }
         # Not by pg_ctl, which hands the paths to a shell.
@@ -395,7 +397,3 @@ class EmbeddedServer:
             yield
         finally:
             os.close(lock)
-
-
-# Without jit: over tables that nobody analyzed yet it compiles for half a second.
-_THROW_AWAY = dict.fromkeys(("fsync", "synchronous_commit", "full_page_writes", "jit"), "off")
