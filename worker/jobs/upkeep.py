@@ -22,7 +22,7 @@ BATCH_ROWS: Final = 500
 # A dry run counts no further, in each table.
 COUNT_ROWS: Final = 10_000
 # Gateways share the disk and the processor: it rests so many times as long as a batch took.
-REST_TIMES: Final = 2
+REST_TIMES: Final = 3
 REST_SECONDS_MAX: Final = 0.2
 # Of a tick's 240 s and of five minutes: what is left is taken up by the next tick.
 RUN_SECONDS: Final = 90.0
