@@ -99,17 +99,11 @@ BUGS = [
         ),
     ),
     bug(
-        "a cap is reached one too late",
+        "a ceiling is reached one too late",
         "quota_reserve.sql",
         "u.completions < u.ceiling_completions",
         "u.completions <= u.ceiling_completions",
-        killed_by(
-            "test_reserve",
-            CAPS,
-            column="daily_completions",
-            reason="daily_cap_reached",
-            unit=(0, 0, 0),
-        ),
+        killed_by("sql.test_crossings", "test_every_mode_tells", mode="on"),
     ),
     bug(
         "usage equal to the cap passes a request of nothing",

@@ -131,6 +131,12 @@ async def test_the_sessions_zone_never_picks_the_day_of_a_charge(
     assert (await calls.usage(day=date(2026, 5, 16)))["completions"] == 3
     assert not (await calls.reserve(now=at("2026-05-16T23:59:30+08:00")))["allowed"]
     assert (await calls.reserve(now=at("2026-05-17T00:00+08:00")))["allowed"]
+    # far from every threshold, where the short path charges
+    await calls.tenant("u", daily_completions=100)
+    for moment in ("15T12:00", "15T12:01", "16T06:00", "16T06:01", "16T23:59"):
+        assert (await calls.reserve("u", now=at(f"2026-05-{moment}+08:00")))["allowed"]
+    assert (await calls.usage("u", day=date(2026, 5, 15)))["completions"] == 2
+    assert (await calls.usage("u", day=date(2026, 5, 16)))["completions"] == 3
 
 
 async def test_null_p_now_is_the_clock_not_the_transactions_start(calls: Calls) -> None:
