@@ -17,7 +17,7 @@ from worker.jobs.context import JobCounts
 if TYPE_CHECKING:
     from worker.jobs.context import JobContext
 
-# The tenants of a batch are locked until its commit.
+# The tenants of a batch are locked until its commit. At least 300: quota_upkeep refuses less.
 BATCH_ROWS: Final = 500
 # A dry run counts no further, in each table.
 COUNT_ROWS: Final = 10_000
